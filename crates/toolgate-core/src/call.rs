@@ -1,0 +1,123 @@
+//! A call after its check: the exact arguments and effects that a decision is about, and the digest that binds it to them.
+
+use serde::{Deserialize, Serialize};
+use serde_json::{Map, Value};
+use sha2::{Digest as _, Sha256};
+
+use crate::tool::{Effect, Permission, Prepared};
+
+/// Checked arguments: a JSON object that fits the tool's schema.
+pub type Args = Map<String, Value>;
+
+/// SHA-256 in lower-case hex.
+#[derive(Debug, Clone, PartialEq, Eq, Hash, Serialize, Deserialize)]
+#[serde(transparent)]
+pub struct Digest(String);
+
+impl Digest {
+    /// The digest of some bytes.
+    pub fn of(bytes: &[u8]) -> Self {
+        Self(hex(&Sha256::digest(bytes)))
+    }
+
+    /// The hex text.
+    pub fn as_str(&self) -> &str {
+        &self.0
+    }
+}
+
+/// Lower-case hex.
+pub(crate) fn hex(bytes: &[u8]) -> String {
+    const DIGITS: &[u8; 16] = b"0123456789abcdef";
+    bytes.iter().flat_map(|b| [DIGITS[(b >> 4) as usize] as char, DIGITS[(b & 15) as usize] as char]).collect()
+}
+
+/// A call that may be decided on. What changes after this needs a new check and a new decision.
+#[derive(Debug, Clone)]
+pub struct CheckedCall {
+    id: String,
+    tool: String,
+    permission: Permission,
+    rule_names: Vec<&'static str>,
+    args: Args,
+    notes: Vec<String>,
+    prepared: Prepared,
+    digest: Digest,
+}
+
+impl CheckedCall {
+    /// Binds arguments and effects together. `notes` say what the check changed or left out.
+    pub fn new(
+        id: String,
+        spec: &crate::tool::ToolSpec,
+        args: Args,
+        notes: Vec<String>,
+        prepared: Prepared,
+    ) -> Self {
+        // Length-prefixed parts, so that no two different calls can join to the same bytes. The effects belong to the digest:
+        // they hold the directory and the program, which the arguments may leave to a default.
+        let mut bytes = Vec::new();
+        let parts = [
+            spec.name.clone(),
+            serde_json::to_string(&args).unwrap_or_default(),
+            serde_json::to_string(&prepared.effects).unwrap_or_else(|_| format!("{:?}", prepared.effects)),
+        ];
+        for part in parts {
+            bytes.extend_from_slice(&(part.len() as u64).to_le_bytes());
+            bytes.extend_from_slice(part.as_bytes());
+        }
+        let digest = Digest::of(&bytes);
+        let (tool, permission, rule_names) = (spec.name.clone(), spec.permission, spec.rule_names.clone());
+        Self { id, tool, permission, rule_names, args, notes, prepared, digest }
+    }
+
+    /// The call's id.
+    pub fn id(&self) -> &str {
+        &self.id
+    }
+
+    /// The tool's own name, whatever alias the model used.
+    pub fn tool(&self) -> &str {
+        &self.tool
+    }
+
+    /// Whether the tool says that it only reads.
+    pub fn permission(&self) -> Permission {
+        self.permission
+    }
+
+    /// Whether rules of this name speak of the call.
+    pub fn answers_to(&self, rule_name: &str) -> bool {
+        self.tool == rule_name || self.rule_names.contains(&rule_name)
+    }
+
+    /// The arguments that run.
+    pub fn args(&self) -> &Args {
+        &self.args
+    }
+
+    /// What the check changed or left out, for the model to read.
+    pub fn notes(&self) -> &[String] {
+        &self.notes
+    }
+
+    /// What the call would do.
+    pub fn effects(&self) -> &[Effect] {
+        &self.prepared.effects
+    }
+
+    /// One line for people.
+    pub fn summary(&self) -> &str {
+        &self.prepared.summary
+    }
+
+    /// More for the one who decides.
+    pub fn preview(&self) -> Option<&str> {
+        self.prepared.preview.as_deref()
+    }
+
+    /// What a decision on this call is bound to.
+    pub fn digest(&self) -> &Digest {
+        &self.digest
+    }
+}

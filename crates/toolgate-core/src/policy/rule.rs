@@ -1,0 +1,169 @@
+//! One rule: `Tool` or `Tool(words)`, of one tier, from one place.
+
+use super::command;
+use crate::{
+    approval::{Basis, Source},
+    call::CheckedCall,
+    tool::Effect,
+};
+
+/// How strict a rule is; the strictest that applies wins.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord)]
+pub enum Tier {
+    /// What it covers may run.
+    Allow,
+    /// What it touches asks.
+    Ask,
+    /// What it touches may not run.
+    Deny,
+}
+
+/// A rule, and where it stands.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub struct Rule {
+    /// How strict it is.
+    pub tier: Tier,
+    /// As it was written.
+    pub text: String,
+    /// The file and line, or the flag, that it came from.
+    pub place: String,
+    name: String,
+    spec: Option<WordSpec>,
+}
+
+/// The words of a command rule.
+#[derive(Debug, Clone, PartialEq, Eq)]
+struct WordSpec {
+    words: Vec<String>,
+    /// The last word was `*`: the words are a prefix, and the whole prefix alone counts too.
+    open: bool,
+}
+
+/// Why a rule cannot be read.
+#[derive(Debug, Clone, PartialEq, Eq, thiserror::Error)]
+#[error("{place}: the rule `{text}` cannot be read: {reason}")]
+pub struct RuleError {
+    /// The rule as written.
+    pub text: String,
+    /// Where it stands.
+    pub place: String,
+    /// What is wrong, and what would be right.
+    pub reason: String,
+}
+
+impl Rule {
+    /// Reads a rule.
+    ///
+    /// # Errors
+    /// When it is neither `Tool` nor `Tool(words)`, or when its words are not plain.
+    pub fn parse(tier: Tier, text: &str, place: &str) -> Result<Self, RuleError> {
+        let fail = |reason: String| RuleError { text: text.to_owned(), place: place.to_owned(), reason };
+        let (name, spec) = match text.split_once('(') {
+            None => (text, None),
+            Some((name, rest)) => {
+                let inner = rest.strip_suffix(')').ok_or_else(|| fail("the closing parenthesis is missing".into()))?;
+                (name, Some(inner))
+            }
+        };
+        let well_named = !name.is_empty() && name.chars().all(|c| c.is_ascii_alphanumeric() || "_-*".contains(c));
+        if !well_named {
+            return Err(fail(format!("`{name}` is no tool name; a rule for commands is written `Bash({text})`")));
+        }
+        let spec = spec.map(WordSpec::parse).transpose().map_err(fail)?;
+        Ok(Self { tier, text: text.to_owned(), place: place.to_owned(), name: name.to_owned(), spec })
+    }
+
+    /// What a verdict by this rule rests on.
+    pub(super) fn basis(&self) -> Basis {
+        let verb = match self.tier {
+            Tier::Allow => "allows",
+            Tier::Ask => "asks for",
+            Tier::Deny => "denies",
+        };
+        let reason = format!("the rule `{}` ({}) {verb} it", self.text, self.place);
+        Basis { source: Source::Rule, rule: Some(self.text.clone()), reason }
+    }
+
+    /// Whether the rule speaks of this call's tool.
+    pub(super) fn names(&self, call: &CheckedCall) -> bool {
+        call.answers_to(&self.name)
+    }
+
+    /// Whether the rule looks at command words.
+    pub(super) fn is_about_commands(&self) -> bool {
+        self.spec.is_some()
+    }
+
+    /// Whether a deny or ask rule applies: any part of the call that could be what it means.
+    pub(super) fn touches(&self, call: &CheckedCall) -> bool {
+        self.names(call)
+            && self.spec.as_ref().is_none_or(|spec| {
+                call.effects().iter().any(|effect| match effect {
+                    Effect::Run { line, .. } => spec.stands_in(line),
+                    Effect::Feed { text, .. } => spec.stands_in(text),
+                    _ => false,
+                })
+            })
+    }
+
+    /// Whether an allow rule covers the whole call. Until the gate reads shell, a command is covered when it is plain words.
+    pub(super) fn covers(&self, call: &CheckedCall) -> bool {
+        self.names(call)
+            && !call.effects().is_empty()
+            && call.effects().iter().all(|effect| match effect {
+                Effect::Run { line, .. } => command::plain_words(line)
+                    .is_some_and(|words| self.spec.as_ref().is_none_or(|spec| spec.matches(&words))),
+                // Typed text has no rule that allows it, and what no rule of this form describes is not covered by one.
+                Effect::Feed { .. } | Effect::Unknown(_) | Effect::Foreign { .. } => false,
+                _ => self.spec.is_none(),
+            })
+    }
+}
+
+impl WordSpec {
+    fn parse(text: &str) -> Result<Self, String> {
+        let text = text.strip_suffix(":*").map_or_else(|| text.to_owned(), |prefix| format!("{prefix} *"));
+        let (text, open) = match text.strip_suffix('*') {
+            Some(rest) if rest.is_empty() || rest.ends_with(' ') => (rest.to_owned(), true),
+            _ => (text, false),
+        };
+        if text.trim().is_empty() && open {
+            return Ok(Self { words: Vec::new(), open });
+        }
+        let words = command::plain_words(&text)
+            .ok_or_else(|| "its words must be plain, with `*` only as the last word: `Bash(git status *)`".to_owned())?;
+        if words.is_empty() { Err("it has no words".into()) } else { Ok(Self { words, open }) }
+    }
+
+    fn matches(&self, words: &[String]) -> bool {
+        if self.open { words.starts_with(&self.words) } else { words == self.words }
+    }
+
+    fn stands_in(&self, line: &str) -> bool {
+        command::command_positions(line).any(|words| words.len() >= self.words.len() && self.matches(&words))
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn what_cannot_be_read_says_where_and_what_would_be_right() {
+        for (text, part) in [
+            ("git status", "`Bash(git status)`"),
+            ("Bash(git", "closing parenthesis"),
+            ("Bash(echo $X)", "plain"),
+            ("Bash(a * b)", "last word"),
+            ("Bash()", "no words"),
+            ("", "no tool name"),
+        ] {
+            let error = Rule::parse(Tier::Allow, text, "config.yaml:3").unwrap_err().to_string();
+            assert!(error.starts_with("config.yaml:3: ") && error.contains(part), "{text}: {error}");
+        }
+        assert_eq!(
+            Rule::parse(Tier::Deny, "Bash(npm:*)", "x").unwrap().spec,
+            Rule::parse(Tier::Deny, "Bash(npm *)", "x").unwrap().spec
+        );
+    }
+}
