@@ -164,7 +164,9 @@ pub fn verify(bytes: &[u8]) -> Result<Verified, Broken> {
             Some((content, hash)) => {
                 let seq = seq_of(content).unwrap_or(chain.next_seq);
                 let covered = garbage.take_if(|garbage| garbage.is_covered_by(content, bytes));
-                if !chain.chained && start > 0 && covered.is_none() {
+                // A file of our own that was torn in its first record still starts from nothing.
+                let torn_first = covered.is_some() && chain.records == 0;
+                if !chain.chained && start > 0 && !torn_first {
                     chain.head = Head::of_unchained(&bytes[..start]);
                     garbage = None;
                 }

@@ -1,1 +1,29 @@
+//! The tool runtime: give it a tool call, get back a gated, bounded, recorded result, with no model and no server.
+//!
+//! This crate touches the machine. It has no terminal, no home directory and no configuration file: every dependency is a parameter.
+//!
+//! In reading order:
+//! * [`environment`]: the one door; the way of a call from top to bottom;
+//! * [`gate`]: the only place that builds a [`gate::Permit`], without which nothing runs; [`approver`]: who is asked;
+//! * [`tool`]: what a tool is; [`registry`]: the tools that exist; [`tools`]: one file each;
+//! * [`output`]: the one writer of deltas and of the complete text; [`close_out`]: how a call ends;
+//! * [`process`]: commands and the supervisor that owns them; [`workspace`]: the folder that tools are bound to;
+//! * [`trace`]: the one writer of what happened.
 
+pub mod approver;
+pub mod close_out;
+pub mod environment;
+pub mod gate;
+pub mod ids;
+pub mod output;
+pub mod process;
+pub mod registry;
+pub mod tool;
+pub mod tools;
+pub mod trace;
+pub mod workspace;
+
+pub use toolgate_core as core;
+
+/// A boxed future, so that ports are plain trait objects.
+pub type BoxFuture<'a, T> = std::pin::Pin<Box<dyn Future<Output = T> + Send + 'a>>;

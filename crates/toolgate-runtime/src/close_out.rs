@@ -1,0 +1,121 @@
+//! How a call ends: one frame, one result, in one form, whatever happened (CONTRACT section 2).
+//!
+//! `start`, deltas, `stop`, then one complete message. The joined deltas equal its output, because both come from one sink.
+
+use std::sync::Arc;
+
+use toolgate_core::{
+    message::{Extra, ModelMessage, Partial, PartialEvent, Role, ToolCallOutput},
+    outcome::{Ending, StopReason},
+    tool::{ToolSpec, Truncate},
+};
+
+use crate::{
+    output::{Bound, Sink, spill::SpillFolder},
+    tool::Done,
+    trace::{Journal, TraceError},
+};
+
+/// An open frame. It is closed by [`CloseOut::finish`], once.
+pub struct CloseOut {
+    journal: Arc<Journal>,
+    call_id: String,
+    sink: Arc<Sink>,
+}
+
+impl CloseOut {
+    /// Opens the frame of a call.
+    pub fn open(journal: &Arc<Journal>, call_id: &str, bound: Bound, spills: Option<SpillFolder>) -> Self {
+        journal.show(partial(call_id, PartialEvent::Start));
+        let emit = {
+            let (journal, call_id) = (journal.clone(), call_id.to_owned());
+            Box::new(move |text: &str| {
+                let delta = Partial { output: Some(text.to_owned()), ..piece(&call_id, PartialEvent::Delta) };
+                journal.show(ModelMessage::PartialToolCallOutput(delta));
+            })
+        };
+        let sink = Arc::new(Sink::new(bound, spills, call_id, emit));
+        Self { journal: journal.clone(), call_id: call_id.to_owned(), sink }
+    }
+
+    /// Where the tool writes.
+    pub fn sink(&self) -> Arc<Sink> {
+        self.sink.clone()
+    }
+
+    /// Closes the frame and records the one result. `notes` come first, then the tool's own note, then the marker of the ending.
+    ///
+    /// # Errors
+    /// When the result cannot be recorded.
+    pub fn finish(self, ending: &Ending, mut notes: Vec<String>, done: Done) -> Result<ToolCallOutput, TraceError> {
+        let stop = ending.stop_reason();
+        notes.extend(done.note);
+        notes.extend(ending.marker());
+        let output = self.sink.close(&notes);
+        let images = if stop == StopReason::Completed { done.images } else { Vec::new() };
+        if !images.is_empty() {
+            let delta = Partial { images: images.clone(), ..piece(&self.call_id, PartialEvent::Delta) };
+            self.journal.show(ModelMessage::PartialToolCallOutput(delta));
+        }
+        let end = Partial { stop_reason: Some(stop), ..piece(&self.call_id, PartialEvent::Stop) };
+        self.journal.show(ModelMessage::PartialToolCallOutput(end));
+        record(&self.journal, result(&self.call_id, output, images, stop))
+    }
+}
+
+/// Records a result that had no output to stream: a denial.
+///
+/// # Errors
+/// When it cannot be recorded.
+pub fn close_unrun(journal: &Journal, call_id: &str, output: String) -> Result<ToolCallOutput, TraceError> {
+    record(journal, result(call_id, output, Vec::new(), StopReason::Aborted))
+}
+
+/// The bound that a spec sets.
+pub fn bound_of(spec: &ToolSpec) -> Bound {
+    bound(spec.max_output_length, spec.truncate)
+}
+
+/// The bound of a number of characters; none when it is not positive.
+pub fn bound(max_output_length: i64, truncate: Truncate) -> Bound {
+    match usize::try_from(max_output_length) {
+        Ok(max) if max > 0 => Bound::new(max, truncate),
+        _ => Bound::none(),
+    }
+}
+
+fn record(journal: &Journal, output: ToolCallOutput) -> Result<ToolCallOutput, TraceError> {
+    journal.record(ModelMessage::ToolCallOutput(output.clone()))?;
+    Ok(output)
+}
+
+/// A result message.
+pub fn result(call_id: &str, output: String, images: Vec<String>, stop: StopReason) -> ToolCallOutput {
+    ToolCallOutput {
+        role: Some(Role::User),
+        output,
+        images,
+        tool_call_id: call_id.to_owned(),
+        stop_reason: Some(stop),
+        extra: Extra::new(),
+    }
+}
+
+fn partial(call_id: &str, event: PartialEvent) -> ModelMessage {
+    ModelMessage::PartialToolCallOutput(piece(call_id, event))
+}
+
+fn piece(call_id: &str, event_type: PartialEvent) -> Partial {
+    Partial {
+        event_type,
+        text: None,
+        thinking: None,
+        name: None,
+        arguments: None,
+        output: None,
+        images: Vec::new(),
+        tool_call_id: Some(call_id.to_owned()),
+        stop_reason: None,
+        extra: Extra::new(),
+    }
+}

@@ -1,0 +1,181 @@
+//! The gate: the only place that builds a [`Permit`].
+//!
+//! `standing → decide → question → reply`, in that order, once for each call. Without a permit no tool runs and no executor touches
+//! anything, so "denied means that nothing ran" is a fact of the types.
+
+use std::{sync::Arc, time::Instant};
+
+use tokio_util::sync::CancellationToken;
+use toolgate_core::{
+    approval::{ApprovalKey, ApprovalMode, ApprovalRequest, Basis, Decision, Offer, Reply, Source, Standing, Withdrawn},
+    call::CheckedCall,
+    message::{ApprovalDecided, ApprovalRequested, Event, Extra},
+    policy::{Facts, SandboxMode, Verdict, decide},
+};
+
+use crate::{
+    approver::Approver,
+    trace::{Journal, TraceError},
+};
+
+/// The right to do what one checked call says, once. It cannot be copied, and only the gate builds one.
+#[derive(Debug)]
+pub struct Permit {
+    call: CheckedCall,
+    decision: Decision,
+    sandbox: SandboxMode,
+}
+
+impl Permit {
+    /// The call that may run.
+    pub fn call(&self) -> &CheckedCall {
+        &self.call
+    }
+
+    /// Why it may.
+    pub fn decision(&self) -> &Decision {
+        &self.decision
+    }
+
+    /// What confines it.
+    pub fn sandbox(&self) -> SandboxMode {
+        self.sandbox
+    }
+}
+
+/// What came of a call at the gate.
+pub enum Passage {
+    /// It may run.
+    Permitted(Permit),
+    /// It may not, and this is what the model reads about it.
+    Denied(Decision),
+    /// Its question stays open.
+    Waiting(ApprovalKey),
+    /// The run was stopped while the question was put.
+    Interrupted,
+}
+
+/// A session's gate.
+pub struct Gate {
+    session: String,
+    approver: Arc<dyn Approver>,
+    journal: Arc<Journal>,
+    facts: Facts,
+}
+
+impl Gate {
+    /// A gate for one session.
+    pub fn new(session: String, approver: Arc<dyn Approver>, journal: Arc<Journal>, facts: Facts) -> Self {
+        Self { session, approver, journal, facts }
+    }
+
+    /// Lets one call pass, or not. Exactly one decision is recorded, unless the question stays open or the run is stopped.
+    ///
+    /// # Errors
+    /// When the decision cannot be recorded: then nothing may run.
+    pub async fn pass(&self, call: CheckedCall, cancel: &CancellationToken) -> Result<Passage, TraceError> {
+        let standing = self.approver.standing().await;
+        match decide(&call, &standing, &self.facts) {
+            Verdict::Allow(basis) => self.settle(call, standing.mode, Decision::by_rule(true, basis), None),
+            Verdict::Deny(basis) => self.settle(call, standing.mode, Decision::by_rule(false, basis), None),
+            Verdict::Ask(basis, offers) => self.ask(call, standing, basis, offers, cancel).await,
+        }
+    }
+
+    /// Records a deny for a call that could not even be checked.
+    ///
+    /// # Errors
+    /// When it cannot be recorded.
+    pub fn refuse(&self, call_id: &str, reason: &str) -> Result<Decision, TraceError> {
+        let basis = Basis { source: Source::Default, rule: None, reason: reason.to_owned() };
+        let decision = Decision::by_rule(false, basis);
+        self.journal.record(decided(call_id, None, None, &decision, None))?;
+        Ok(decision)
+    }
+
+    /// Which question a call is: the same call asks the same question, also after a restart.
+    pub(crate) fn key(&self, call: &CheckedCall) -> ApprovalKey {
+        ApprovalKey { session: self.session.clone(), call: call.id().to_owned(), digest: call.digest().clone() }
+    }
+
+    async fn ask(
+        &self,
+        call: CheckedCall,
+        standing: Standing,
+        basis: Basis,
+        offers: Vec<Offer>,
+        cancel: &CancellationToken,
+    ) -> Result<Passage, TraceError> {
+        let key = self.key(&call);
+        let request = ApprovalRequest {
+            key: key.clone(),
+            tool: call.tool().to_owned(),
+            summary: call.summary().to_owned(),
+            preview: call.preview().map(str::to_owned),
+            effects: call.effects().to_vec(),
+            basis,
+            mode: standing.mode,
+            offers,
+        };
+        self.journal.record(Event::ApprovalRequest(ApprovalRequested {
+            tool_call_id: call.id().to_owned(),
+            args_digest: call.digest().as_str().to_owned(),
+            summary: request.summary.clone(),
+            reason: request.basis.reason.clone(),
+            extra: Extra::new(),
+        }))?;
+        let asked = Instant::now();
+        let reply = tokio::select! {
+            biased;
+            () = cancel.cancelled() => None,
+            reply = self.approver.decide(&request) => Some(reply),
+        };
+        let decision = match reply {
+            Some(Reply::Decided(decision)) => decision,
+            Some(Reply::Deferred) => return Ok(Passage::Waiting(key)),
+            None => {
+                self.approver.withdraw(&key, Withdrawn::Interrupted);
+                let reason = "the run was interrupted while the question stood".to_owned();
+                let decision = Decision::by_rule(false, Basis { source: Source::Default, rule: None, reason });
+                self.settle(call, standing.mode, decision, None)?;
+                return Ok(Passage::Interrupted);
+            }
+        };
+        let waited = u64::try_from(asked.elapsed().as_millis()).unwrap_or(u64::MAX);
+        // Rules and mode may have changed while the question stood; what they deny now, a yes to the old question does not allow.
+        let now = self.approver.standing().await;
+        let decision = match decide(&call, &now, &self.facts) {
+            Verdict::Deny(basis) if now.version != standing.version => Decision::by_rule(false, basis),
+            _ => decision,
+        };
+        self.settle(call, now.mode, decision, Some(waited))
+    }
+
+    fn settle(&self, call: CheckedCall, mode: ApprovalMode, decision: Decision, waited: Option<u64>) -> Result<Passage, TraceError> {
+        self.journal.record(decided(call.id(), Some(mode), Some(call.digest().as_str()), &decision, waited))?;
+        if decision.basis.source == Source::Person {
+            // A person's word must outlast a power cut before it takes effect.
+            self.journal.sync()?;
+        }
+        Ok(if decision.allowed {
+            Passage::Permitted(Permit { call, decision, sandbox: self.facts.sandbox })
+        } else {
+            Passage::Denied(decision)
+        })
+    }
+}
+
+fn decided(call_id: &str, mode: Option<ApprovalMode>, digest: Option<&str>, decision: &Decision, wait_ms: Option<u64>) -> Event {
+    Event::ApprovalDecision(ApprovalDecided {
+        decision: if decision.allowed { "allow" } else { "deny" }.into(),
+        tool_call_id: call_id.to_owned(),
+        mode: mode.map(|mode| mode.to_string()),
+        source: Some(decision.basis.source.as_str().into()),
+        rule: decision.basis.rule.clone(),
+        reason: Some(decision.basis.reason.clone()),
+        decider: decision.decider.clone(),
+        args_digest: digest.map(str::to_owned),
+        wait_ms,
+        extra: Extra::new(),
+    })
+}

@@ -1,0 +1,407 @@
+//! The output sink: the only writer of a call's deltas and of its complete text, which are therefore equal.
+//!
+//! Bytes go in as they were printed. [`fold`] takes terminal control off and joins what chunks tore apart; the first part goes out as
+//! deltas, line by line, until the head's budget is full; the last part is held in a ring; what lies between is counted. Where
+//! anything is left out, [`spill`] keeps all of it on disk. The sink is synchronous and bounded, and never waits for a reader.
+
+pub mod fold;
+pub mod spill;
+
+use std::sync::{Mutex, MutexGuard, PoisonError};
+
+use toolgate_core::tool::Truncate;
+
+use fold::Fold;
+use spill::{Spill, SpillFolder, Spilled};
+
+/// Raw bytes that are held in memory before anything was left out, so that an output that fits makes no file; 256 KiB is far beyond
+/// what a full result needs and still small for 64 calls at once.
+const HELD_RAW: usize = 256 * 1024;
+
+/// How much of an output the model reads.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub struct Bound {
+    /// Characters kept of the beginning; none counts when the output is unbounded.
+    pub head: usize,
+    /// Characters kept of the end.
+    pub tail: usize,
+    /// The bound as it was configured, for the marker.
+    pub configured: usize,
+}
+
+impl Bound {
+    /// The two numbers that serve all three ways of truncating.
+    pub fn new(max: usize, truncate: Truncate) -> Self {
+        let (head, tail) = match truncate {
+            Truncate::Head => (max, 0),
+            Truncate::Tail => (0, max),
+            Truncate::Middle => (max - max / 2, max / 2),
+        };
+        Self { head, tail, configured: max }
+    }
+
+    /// No bound at all.
+    pub fn none() -> Self {
+        Self { head: usize::MAX, tail: 0, configured: 0 }
+    }
+}
+
+/// Receives each delta as it is made.
+pub type Emit = Box<dyn Fn(&str) + Send + Sync>;
+
+/// One call's output.
+pub struct Sink {
+    inner: Mutex<Inner>,
+}
+
+struct Inner {
+    fold: Fold,
+    bound: Bound,
+    /// Everything that went out, which is the complete text.
+    complete: String,
+    head_left: usize,
+    /// Folded text behind the head, its oldest part dropped: between one and two times the bound, so that dropping is rare.
+    tail: String,
+    tail_chars: usize,
+    dropped_chars: u64,
+    raw: Raw,
+    emit: Emit,
+    closed: bool,
+}
+
+/// What was printed, byte for byte: in memory while everything fits, in a file afterwards.
+enum Raw {
+    Held { bytes: Vec<u8>, folder: Option<SpillFolder>, label: String },
+    Spilling(Spill),
+    /// Unbounded, or without a folder.
+    Off,
+}
+
+impl Sink {
+    /// A sink for one call. `label` names the spill file.
+    pub fn new(bound: Bound, folder: Option<SpillFolder>, label: &str, emit: Emit) -> Self {
+        let raw = if bound == Bound::none() {
+            Raw::Off
+        } else {
+            Raw::Held { bytes: Vec::new(), folder, label: label.to_owned() }
+        };
+        let inner = Inner {
+            fold: Fold::default(),
+            bound,
+            complete: String::new(),
+            head_left: bound.head,
+            tail: String::new(),
+            tail_chars: 0,
+            dropped_chars: 0,
+            raw,
+            emit,
+            closed: false,
+        };
+        Self { inner: Mutex::new(inner) }
+    }
+
+    /// Takes bytes as they were printed. After the close it takes nothing: a straggler cannot change what was said.
+    pub fn write(&self, bytes: &[u8]) {
+        let mut inner = self.lock();
+        if !inner.closed {
+            inner.write(bytes);
+        }
+    }
+
+    /// Whether nothing has been printed so far.
+    pub fn is_empty(&self) -> bool {
+        let inner = self.lock();
+        inner.complete.is_empty() && inner.tail_chars == 0 && inner.fold.is_empty()
+    }
+
+    /// Ends the output: what is left of it, the marker where something was left out, then the notes, each on a line of its own.
+    /// Never empty. Returns the complete text, which equals the joined deltas.
+    pub(crate) fn close(&self, notes: &[String]) -> String {
+        self.lock().close(notes)
+    }
+
+    fn lock(&self) -> MutexGuard<'_, Inner> {
+        // A tool that panicked while it wrote has written what it has written.
+        self.inner.lock().unwrap_or_else(PoisonError::into_inner)
+    }
+}
+
+impl Inner {
+    fn write(&mut self, bytes: &[u8]) {
+        self.keep_raw(bytes);
+        let start = self.complete.len();
+        let mut fold = std::mem::take(&mut self.fold);
+        fold.push(bytes, &mut |text| self.take(text));
+        self.fold = fold;
+        self.emit_from(start);
+    }
+
+    fn keep_raw(&mut self, bytes: &[u8]) {
+        match &mut self.raw {
+            Raw::Held { bytes: held, .. } if held.len() + bytes.len() <= HELD_RAW => held.extend_from_slice(bytes),
+            Raw::Held { .. } => {
+                self.start_spill();
+                self.keep_raw(bytes);
+            }
+            Raw::Spilling(spill) => spill.write(bytes),
+            Raw::Off => {}
+        }
+    }
+
+    fn start_spill(&mut self) {
+        let Raw::Held { bytes, folder, label } = std::mem::replace(&mut self.raw, Raw::Off) else { return };
+        self.raw = match folder {
+            None => Raw::Off,
+            Some(folder) => {
+                let mut spill = Spill::new(folder, &label);
+                spill.write(&bytes);
+                Raw::Spilling(spill)
+            }
+        };
+    }
+
+    /// Takes folded text: into the head while it has room, else into the ring.
+    fn take(&mut self, text: &str) {
+        let rest = if self.head_left == 0 { text } else { self.take_head(text) };
+        if rest.is_empty() {
+            return;
+        }
+        self.take_tail(rest);
+        let overflows = self.dropped_chars > 0 || self.tail_chars > self.bound.tail;
+        if overflows && matches!(self.raw, Raw::Held { .. }) {
+            self.start_spill();
+        }
+    }
+
+    fn take_head<'a>(&mut self, text: &'a str) -> &'a str {
+        if self.head_left == usize::MAX || text.len() <= self.head_left {
+            self.complete.push_str(text);
+            if self.head_left != usize::MAX {
+                self.head_left -= count_chars(text);
+            }
+            return "";
+        }
+        let end = text.char_indices().nth(self.head_left).map_or(text.len(), |(at, _)| at);
+        let (now, rest) = text.split_at(end);
+        self.head_left -= count_chars(now);
+        self.complete.push_str(now);
+        rest
+    }
+
+    fn take_tail(&mut self, text: &str) {
+        let wanted = self.bound.tail;
+        let chars = count_chars(text);
+        if chars >= wanted {
+            // All that is held and the beginning of this text are past the bound now.
+            self.dropped_chars += (self.tail_chars + chars - wanted) as u64;
+            self.tail.clear();
+            self.tail.push_str(last_chars(text, wanted));
+            self.tail_chars = wanted;
+            return;
+        }
+        self.tail.push_str(text);
+        self.tail_chars += chars;
+        if self.tail_chars > 2 * wanted {
+            self.trim_tail();
+        }
+    }
+
+    fn trim_tail(&mut self) {
+        let wanted = self.bound.tail;
+        if self.tail_chars > wanted {
+            let cut = self.tail.len() - last_chars(&self.tail, wanted).len();
+            self.tail.drain(..cut);
+            self.dropped_chars += (self.tail_chars - wanted) as u64;
+            self.tail_chars = wanted;
+        }
+    }
+
+    fn emit_from(&self, start: usize) {
+        if start < self.complete.len() {
+            (self.emit)(&self.complete[start..]);
+        }
+    }
+
+    fn close(&mut self, notes: &[String]) -> String {
+        if self.closed {
+            return self.complete.clone();
+        }
+        let start = self.complete.len();
+        let mut fold = std::mem::take(&mut self.fold);
+        fold.finish(&mut |text| self.take(text));
+        let mut after = Vec::new();
+        self.close_body(&mut after);
+        after.extend(notes.iter().cloned());
+        for note in after {
+            if !self.complete.is_empty() && !self.complete.ends_with('\n') {
+                self.complete.push('\n');
+            }
+            self.complete.push_str(&note);
+        }
+        if self.complete.is_empty() {
+            self.complete.push_str("[no output]");
+        }
+        self.closed = true;
+        self.emit_from(start);
+        self.complete.clone()
+    }
+
+    /// The marker between beginning and end and the end itself, or the notes that say that the end was cut off.
+    fn close_body(&mut self, after: &mut Vec<String>) {
+        self.trim_tail();
+        let raw = std::mem::replace(&mut self.raw, Raw::Off);
+        let tail = std::mem::take(&mut self.tail);
+        if self.dropped_chars == 0 {
+            if let Raw::Spilling(spill) = raw {
+                spill.discard();
+            }
+            self.complete.push_str(&tail);
+            return;
+        }
+        let kept = match raw {
+            Raw::Spilling(spill) => Some(spill.finish()),
+            _ => None,
+        };
+        if self.bound.tail == 0 {
+            after.push(format!("[output truncated: exceeded {} chars]", self.bound.configured));
+            after.extend(kept.map(|kept| match kept {
+                Spilled::Whole(path) => format!("[output archived: {}]", path.display()),
+                Spilled::HeadAndTail { path, left_out } => {
+                    format!("[output archived (head and tail; {left_out} bytes between are left out): {}]", path.display())
+                }
+                Spilled::Failed(why) => format!("[output archive failed: {why}]"),
+            }));
+            return;
+        }
+        let place = match kept {
+            None => String::new(),
+            Some(Spilled::Whole(path)) => format!("; complete output: {}", path.display()),
+            Some(Spilled::HeadAndTail { path, left_out }) => {
+                format!("; output without {left_out} bytes in its middle: {}", path.display())
+            }
+            Some(Spilled::Failed(why)) => format!("; the complete output could not be kept: {why}"),
+        };
+        if !self.complete.is_empty() && !self.complete.ends_with('\n') {
+            self.complete.push('\n');
+        }
+        self.complete.push_str(&format!("[... {} characters left out here{place} ...]\n", self.dropped_chars));
+        self.complete.push_str(&tail);
+    }
+}
+
+/// Characters of valid UTF-8, counted so that the compiler can do many bytes at once.
+fn count_chars(text: &str) -> usize {
+    text.as_bytes().iter().filter(|byte| !is_continuation(**byte)).count()
+}
+
+fn is_continuation(byte: u8) -> bool {
+    byte & 0b1100_0000 == 0b1000_0000
+}
+
+/// The last `wanted` characters.
+fn last_chars(text: &str, wanted: usize) -> &str {
+    if wanted == 0 {
+        return "";
+    }
+    // Mostly it is plain ASCII, where characters need not be walked.
+    match text.len().checked_sub(wanted) {
+        Some(at) if text.as_bytes()[at..].is_ascii() => &text[at..],
+        _ => text.char_indices().nth_back(wanted - 1).map_or(text, |(at, _)| &text[at..]),
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use std::sync::Arc;
+
+    /// Writes chunks into a sink and returns the complete text, having checked that the joined deltas equal it.
+    fn shown(bound: Bound, folder: Option<SpillFolder>, chunks: &[&[u8]], notes: &[&str]) -> String {
+        let deltas = Arc::new(Mutex::new(String::new()));
+        let seen = deltas.clone();
+        let sink = Sink::new(bound, folder, "test", Box::new(move |delta| seen.lock().unwrap().push_str(delta)));
+        for chunk in chunks {
+            sink.write(chunk);
+        }
+        let complete = sink.close(&notes.iter().map(|note| (*note).to_owned()).collect::<Vec<_>>());
+        sink.write(b"a straggler");
+        assert_eq!(*deltas.lock().unwrap(), complete, "joined deltas equal the complete output");
+        complete
+    }
+
+    #[test]
+    fn never_empty_and_notes_stand_behind_the_output() {
+        assert_eq!(shown(Bound::new(10, Truncate::Middle), None, &[], &[]), "[no output]");
+        assert_eq!(shown(Bound::new(10, Truncate::Middle), None, &[], &["[exit code: 1]"]), "[exit code: 1]");
+        assert_eq!(shown(Bound::new(10, Truncate::Middle), None, &[b"a\n"], &["[x]", "[y]"]), "a\n[x]\n[y]");
+        assert_eq!(shown(Bound::new(10, Truncate::Middle), None, &[b"a"], &["[x]"]), "a\n[x]");
+    }
+
+    #[test]
+    fn the_three_ways_of_truncating() {
+        let text = b"0123456789abcdefghij";
+        assert_eq!(shown(Bound::new(20, Truncate::Middle), None, &[text], &[]), "0123456789abcdefghij", "what fits is not marked");
+        assert_eq!(
+            shown(Bound::new(9, Truncate::Middle), None, &[text], &["[n]"]),
+            "01234\n[... 11 characters left out here ...]\nghij\n[n]"
+        );
+        assert_eq!(shown(Bound::new(4, Truncate::Tail), None, &[text], &[]), "[... 16 characters left out here ...]\nghij");
+        assert_eq!(shown(Bound::new(4, Truncate::Head), None, &[text], &["[n]"]), "0123\n[output truncated: exceeded 4 chars]\n[n]");
+        assert_eq!(shown(Bound::none(), None, &[text, text], &[]).len(), 40);
+    }
+
+    #[test]
+    fn every_cut_at_every_bound_and_chunking_is_on_a_character() {
+        let text = "aé€😀\nß\u{1F469}\u{200D}\u{1F467}x".repeat(3);
+        for truncate in [Truncate::Head, Truncate::Middle, Truncate::Tail] {
+            for max in 1..text.chars().count() + 2 {
+                for size in [1, 2, 3, 7, 1000] {
+                    let chunks: Vec<&[u8]> = text.as_bytes().chunks(size).collect();
+                    let shown = shown(Bound::new(max, truncate), None, &chunks, &[]);
+                    let kept: usize = shown.split('\n').filter(|line| !line.starts_with('[')).map(|line| line.chars().count()).sum();
+                    assert!(kept <= max, "{truncate:?} {max} {size}: {shown}");
+                    assert!(!shown.contains('\u{FFFD}'), "{truncate:?} {max} {size}: {shown}");
+                }
+            }
+        }
+    }
+
+    #[test]
+    fn what_was_left_out_is_in_the_spill_file_byte_for_byte() {
+        let folder = tempfile::tempdir().unwrap();
+        let spills = SpillFolder::new(folder.path().join("spill"));
+        let mut raw = Vec::new();
+        for i in 0..5000 {
+            raw.extend_from_slice(format!("\x1b[31mline {i}\x1b[0m\r\n").as_bytes());
+            raw.push(0xff);
+        }
+        let chunks: Vec<&[u8]> = raw.chunks(777).collect();
+        let shown = shown(Bound::new(1000, Truncate::Middle), Some(spills), &chunks, &[]);
+        let path = shown.split("complete output: ").nth(1).and_then(|rest| rest.split(" ...]").next()).unwrap();
+        assert_eq!(std::fs::read(path).unwrap(), raw);
+        assert!(!shown.contains('\x1b') && shown.starts_with("line 0") && shown.contains("line 4999"));
+        use std::os::unix::fs::PermissionsExt;
+        assert_eq!(std::fs::metadata(path).unwrap().permissions().mode() & 0o777, 0o600);
+        assert_eq!(std::fs::metadata(folder.path().join("spill")).unwrap().permissions().mode() & 0o777, 0o700);
+    }
+
+    #[test]
+    fn an_output_that_fits_leaves_no_file() {
+        let folder = tempfile::tempdir().unwrap();
+        let place = folder.path().join("spill");
+        // Half a megabyte of progress folds to one line: more than is held in memory, and still nothing was left out.
+        let frames: Vec<u8> = (0..60_000).flat_map(|i| format!("\r{i:8}%").into_bytes()).collect();
+        let shown = shown(Bound::new(1000, Truncate::Middle), Some(SpillFolder::new(place.clone())), &[&frames], &[]);
+        assert_eq!(shown, "   59999%");
+        assert!(std::fs::read_dir(&place).map_or(0, Iterator::count) == 0);
+    }
+
+    #[test]
+    fn a_spill_that_cannot_be_written_costs_a_note_and_nothing_else() {
+        let folder = tempfile::tempdir().unwrap();
+        let blocked = folder.path().join("file");
+        std::fs::write(&blocked, "").unwrap();
+        let shown = shown(Bound::new(4, Truncate::Middle), Some(SpillFolder::new(blocked.join("x"))), &[b"0123456789"], &["[n]"]);
+        assert!(shown.starts_with("01\n[... 6 characters left out here; the complete output could not be kept: ") && shown.ends_with("89\n[n]"));
+    }
+}

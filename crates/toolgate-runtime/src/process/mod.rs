@@ -1,0 +1,149 @@
+//! Commands: the port that starts them, and what stands behind it.
+//!
+//! The runtime never forks a command itself. A small single-threaded **supervisor** process a session does, because forking from a
+//! large multi-threaded process costs milliseconds, and because something must outlive a crash of the runtime to end what it started.
+//! For each command the supervisor forks a **keeper**, which is the subreaper of the command's whole tree: whatever calls `setsid`,
+//! forks twice or is disowned comes back to it, so a tree can always be counted and always be ended.
+//!
+//! * this file: the port [`Processes`], which in-memory executors implement too;
+//! * [`supervisor`]: the runtime's side; [`protocol`]: what the two sides say; [`host`] and [`keeper`]: the other side;
+//! * [`spawn`]: from a request to an `execve` (the only unsafe code); [`tree`]: descendants by `/proc`;
+//! * [`session`] and [`table`]: command sessions, what `exec_command` and `input_command` drive;
+//! * [`login_env`] and [`command_env`]: the variables that a command sees.
+
+pub mod command_env;
+pub mod host;
+mod keeper;
+pub mod login_env;
+mod protocol;
+pub mod session;
+mod spawn;
+pub mod supervisor;
+pub mod table;
+mod tree;
+
+use std::{ffi::OsString, path::PathBuf, sync::Arc};
+
+use tokio::{
+    io::{AsyncRead, AsyncWrite},
+    sync::watch,
+};
+
+use crate::{BoxFuture, gate::Permit};
+
+/// Starts commands. Every start needs a permit, and only the gate builds one.
+pub trait Processes: Send + Sync {
+    /// Starts one command. Its tree lives until the returned handle is dropped or ends it.
+    fn start<'a>(&'a self, permit: &'a Permit, command: Command) -> BoxFuture<'a, Result<Running, StartError>>;
+
+    /// Starts the user's login shell to read its environment. The one start that no call asks for: it runs no line of anybody's, so it
+    /// takes no permit.
+    fn read_login<'a>(&'a self, login: &'a login_env::LoginShell, env: Vec<OsString>) -> BoxFuture<'a, Result<Running, StartError>>;
+
+    /// Ends everything and waits until it is gone, two seconds at most. Returns what had to be ended.
+    fn close(&self) -> BoxFuture<'_, Vec<Living>>;
+}
+
+/// One command to start, every choice made.
+#[derive(Debug, Clone)]
+pub struct Command {
+    /// The program's path.
+    pub program: PathBuf,
+    /// Its arguments, `argv[0]` included.
+    pub argv: Vec<OsString>,
+    /// All of its environment, shared between commands. `NAME=value`.
+    pub env: Arc<Vec<OsString>>,
+    /// Where it runs.
+    pub cwd: PathBuf,
+    /// The file mode creation mask.
+    pub umask: u32,
+    /// What it reads and writes.
+    pub stdio: Stdio,
+}
+
+/// What a command's descriptors 0, 1 and 2 are. Standard output and error share one pipe, so that what was printed first is read
+/// first.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub enum Stdio {
+    /// Input at end-of-file.
+    NoInput,
+    /// An open input pipe.
+    Pipes,
+    /// A terminal of its own.
+    Terminal(Size),
+}
+
+/// A terminal's size in characters.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub struct Size {
+    /// Lines.
+    pub rows: u16,
+    /// Columns.
+    pub cols: u16,
+}
+
+/// A running command. Dropping it ends the command's whole tree.
+pub struct Running {
+    /// What it prints; end-of-file when nobody holds the other end any more.
+    pub output: Box<dyn AsyncRead + Send + Sync + Unpin>,
+    /// Its input, where it has one. Dropping it is end-of-file for a pipe.
+    pub input: Option<Box<dyn AsyncWrite + Send + Sync + Unpin>>,
+    /// How the command itself ended, once it has. Descendants may live on.
+    pub exit: watch::Receiver<Option<Exit>>,
+    /// Whatever else can be done with it.
+    pub control: Arc<dyn Control>,
+}
+
+impl Drop for Running {
+    fn drop(&mut self) {
+        self.control.end();
+    }
+}
+
+/// What can be done with a running command besides reading and writing. Nothing here blocks.
+pub trait Control: Send + Sync {
+    /// Ctrl-C: SIGINT to the foreground.
+    fn interrupt(&self);
+    /// Ends the whole tree: SIGTERM, one second, SIGKILL. Doing it twice does it once.
+    fn end(&self);
+    /// Changes the terminal's size; nothing without a terminal.
+    fn resize(&self, size: Size);
+    /// Whether a process of the tree is blocked in a read of the command's own input.
+    fn waits_for_input(&self) -> bool;
+    /// The tree's living processes, the command's shell aside once it has ended.
+    fn living(&self) -> Vec<Living>;
+}
+
+/// A living process of a tree.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub struct Living {
+    /// Its id.
+    pub pid: u32,
+    /// Its name as the kernel knows it.
+    pub name: String,
+}
+
+/// How a command ended.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub struct Exit {
+    /// Its own status.
+    pub status: Status,
+    /// Descendants that live on.
+    pub living: Vec<Living>,
+}
+
+/// A command's own status.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub enum Status {
+    /// It exited.
+    Code(i32),
+    /// A signal ended it.
+    Signal(i32),
+    /// The supervisor died, and nobody knows.
+    Lost,
+}
+
+/// Why a command did not start.
+#[derive(Debug, Clone, PartialEq, Eq, thiserror::Error)]
+#[error("{0}")]
+pub struct StartError(pub String);

@@ -1,0 +1,299 @@
+//! The command sessions of one session: at most 64, each with an id that is never used again.
+//!
+//! Whoever asks for a session that is gone is told how it went: exited, killed, evicted, or never there.
+
+use std::{
+    collections::{HashMap, VecDeque},
+    ffi::OsString,
+    path::{Path, PathBuf},
+    sync::{Arc, Mutex, MutexGuard, OnceLock, PoisonError},
+};
+
+use toolgate_core::message::{CommandSessionEvent, Event, Extra};
+
+use super::{
+    Command, Exit, Living, Processes, Size, Stdio,
+    command_env::EnvPolicy,
+    login_env::{Captured, EnvSource},
+    session::CommandSession,
+};
+use crate::{gate::Permit, ids, output::spill::SpillFolder, tool::ToolError, trace::Journal};
+
+/// Sessions at the same time (the seed's number).
+const MOST_SESSIONS: usize = 64;
+
+/// Ended sessions that are remembered, so that a late question is answered with what happened. A model asks about recent ones.
+const MOST_REMEMBERED: usize = 1024;
+
+/// The terminal of a command that asked for one (CONTRACT section 4).
+const TERMINAL: Size = Size { rows: 24, cols: 120 };
+
+/// Where bash is on every system that toolgate runs on so far.
+pub const DEFAULT_SHELL: &str = "/bin/bash";
+
+/// What commands run in.
+pub struct CommandSetup {
+    /// What starts them; none where commands cannot run.
+    pub processes: Option<Arc<dyn Processes>>,
+    /// Where their variables come from.
+    pub env: EnvSource,
+    /// The shell's path.
+    pub shell: PathBuf,
+    /// Whether a program can be sent input later; without that it reads end-of-file at once.
+    pub takes_input: bool,
+    /// Whether a call comes back at the end of its window while the command runs on. `toolgate call` waits instead.
+    pub yields: bool,
+}
+
+impl CommandSetup {
+    /// Commands cannot run.
+    pub fn none() -> Self {
+        let env = EnvSource::new(Vec::new(), None, EnvPolicy::default());
+        Self { processes: None, env, shell: DEFAULT_SHELL.into(), takes_input: false, yields: true }
+    }
+
+    /// Commands run with these variables, in the usual shell, and can be sent input.
+    pub fn new(processes: Arc<dyn Processes>, env: EnvSource) -> Self {
+        Self { processes: Some(processes), env, takes_input: true, ..Self::none() }
+    }
+}
+
+/// The command sessions of one session.
+pub struct CommandSessions {
+    setup: CommandSetup,
+    /// Where unread output goes that is too much for memory.
+    spills: Option<SpillFolder>,
+    journal: Arc<Journal>,
+    table: Mutex<Table>,
+    /// The variables without and with a terminal: made once and shared, so that the supervisor is sent them once.
+    envs: [OnceLock<Arc<Vec<OsString>>>; 2],
+}
+
+#[derive(Default)]
+struct Table {
+    open: HashMap<String, Slot>,
+    gone: HashMap<String, Gone>,
+    order: VecDeque<String>,
+    /// Counts uses; the least is the least recently used.
+    clock: u64,
+    closed: bool,
+}
+
+struct Slot {
+    session: Arc<CommandSession>,
+    used: u64,
+    /// A call is looking at it now.
+    watched: u32,
+}
+
+/// How a session that is no longer there went.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub enum Gone {
+    /// It ended and its output was read.
+    Exited(Exit),
+    /// Somebody ended it.
+    Killed(&'static str),
+    /// It had to make room.
+    Evicted,
+}
+
+/// A session in use by one call. Dropping it gives the session back.
+pub struct Held<'a> {
+    table: &'a CommandSessions,
+    session: Arc<CommandSession>,
+}
+
+impl std::ops::Deref for Held<'_> {
+    type Target = CommandSession;
+
+    fn deref(&self) -> &CommandSession {
+        &self.session
+    }
+}
+
+impl Drop for Held<'_> {
+    fn drop(&mut self) {
+        if let Some(slot) = self.table.table().open.get_mut(&self.session.id) {
+            slot.watched -= 1;
+        }
+    }
+}
+
+impl CommandSessions {
+    /// No session is open yet, and nothing has been started.
+    pub fn new(setup: CommandSetup, spills: Option<SpillFolder>, journal: Arc<Journal>) -> Self {
+        Self { setup, spills, journal, table: Mutex::default(), envs: Default::default() }
+    }
+
+    /// Whether a call comes back while its command runs on.
+    pub fn yields(&self) -> bool {
+        self.setup.yields
+    }
+
+    /// Reads the login environment ahead of the first command. Meant for when the first model request has left.
+    pub async fn prepare(&self) {
+        if let Some(processes) = &self.setup.processes {
+            self.setup.env.captured(processes.as_ref()).await;
+        }
+    }
+
+    /// Why commands do not see the user's login environment, where they do not.
+    pub async fn env_warning(&self) -> Option<String> {
+        let processes = self.setup.processes.as_ref()?;
+        self.setup.env.captured(processes.as_ref()).await.warning.clone()
+    }
+
+    /// Starts the line that the permit allows, in a shell, byte for byte.
+    ///
+    /// # Errors
+    /// When it cannot start, for the model to read: what, where and why.
+    pub async fn start(&self, permit: &Permit, line: &str, cwd: &Path, terminal: bool) -> Result<Held<'_>, ToolError> {
+        let Some(processes) = &self.setup.processes else {
+            return Err(ToolError::new("commands cannot run here: no supervisor is configured"));
+        };
+        if self.table().closed {
+            return Err(ToolError::new("the session has ended; no command can start"));
+        }
+        let captured = self.setup.env.captured(processes.as_ref()).await;
+        let stdio = match (terminal, self.setup.takes_input) {
+            (true, _) => Stdio::Terminal(TERMINAL),
+            (false, true) => Stdio::Pipes,
+            (false, false) => Stdio::NoInput,
+        };
+        let command = self.command(captured, line, cwd, stdio);
+        let running = processes.start(permit, command).await.map_err(|error| ToolError(error.to_string()))?;
+        let session = CommandSession::new(ids::process_id(), line.to_owned(), running, stdio, self.spills.clone());
+        self.note("started", &session.id, Some(permit.call().id()), None);
+        Ok(self.insert(session))
+    }
+
+    fn command(&self, captured: &Captured, line: &str, cwd: &Path, stdio: Stdio) -> Command {
+        let terminal = matches!(stdio, Stdio::Terminal(_));
+        let env = self.envs[usize::from(terminal)].get_or_init(|| Arc::new(self.setup.env.command_env(captured, terminal)));
+        let argv = ["bash", "--noprofile", "--norc", "-c", line].map(OsString::from).to_vec();
+        Command {
+            program: self.setup.shell.clone(),
+            argv,
+            env: env.clone(),
+            cwd: cwd.to_owned(),
+            umask: captured.umask,
+            stdio,
+        }
+    }
+
+    /// The session of this id, for one call.
+    ///
+    /// # Errors
+    /// How it went, where it is gone; `None` where it never was.
+    pub fn get(&self, id: &str) -> Result<Held<'_>, Option<Gone>> {
+        let mut table = self.table();
+        table.clock += 1;
+        let clock = table.clock;
+        match table.open.get_mut(id) {
+            Some(slot) => {
+                slot.used = clock;
+                slot.watched += 1;
+                Ok(Held { table: self, session: slot.session.clone() })
+            }
+            None => Err(table.gone.get(id).cloned()),
+        }
+    }
+
+    /// The session ended and everything it printed was read. What it left running lives until the session ends.
+    pub fn finish(&self, session: &CommandSession, exit: &Exit) {
+        self.note("exited", &session.id, None, Some(format!("{:?}", exit.status)));
+        if exit.living.is_empty() {
+            self.remove(&session.id, Gone::Exited(exit.clone()));
+        }
+    }
+
+    /// The call came back and the command runs on.
+    pub fn yielded(&self, session: &CommandSession) {
+        self.note("yielded", &session.id, None, None);
+    }
+
+    /// Ends one session, whole tree.
+    pub fn kill(&self, id: &str, why: &'static str) {
+        if let Some(session) = self.remove(id, Gone::Killed(why)) {
+            session.end();
+            self.note("killed", id, None, Some(why.into()));
+        }
+    }
+
+    /// Ends all of them.
+    pub async fn end_all(&self, why: &'static str) {
+        let ids: Vec<String> = self.table().open.keys().cloned().collect();
+        for id in ids {
+            self.kill(&id, why);
+        }
+    }
+
+    /// Ends all of them, lets none start any more, and waits until everything that was started is gone. Returns what had to be ended.
+    pub async fn close(&self) -> Vec<Living> {
+        self.table().closed = true;
+        self.end_all("the session ended").await;
+        match &self.setup.processes {
+            Some(processes) => processes.close().await,
+            None => Vec::new(),
+        }
+    }
+
+    fn insert(&self, session: CommandSession) -> Held<'_> {
+        let session = Arc::new(session);
+        let evicted = {
+            let mut table = self.table();
+            table.clock += 1;
+            let slot = Slot { session: session.clone(), used: table.clock, watched: 1 };
+            let evicted = (table.open.len() >= MOST_SESSIONS).then(|| table.evictable()).flatten();
+            table.open.insert(session.id.clone(), slot);
+            evicted
+        };
+        if let Some(id) = evicted
+            && let Some(old) = self.remove(&id, Gone::Evicted)
+        {
+            old.end();
+            self.note("killed", &id, None, Some("it made room for a newer one".into()));
+        }
+        Held { table: self, session }
+    }
+
+    fn remove(&self, id: &str, how: Gone) -> Option<Arc<CommandSession>> {
+        let mut table = self.table();
+        let slot = table.open.remove(id)?;
+        table.gone.insert(id.to_owned(), how);
+        table.order.push_back(id.to_owned());
+        if table.order.len() > MOST_REMEMBERED
+            && let Some(oldest) = table.order.pop_front()
+        {
+            table.gone.remove(&oldest);
+        }
+        Some(slot.session)
+    }
+
+    fn note(&self, state: &str, id: &str, call: Option<&str>, detail: Option<String>) {
+        let event = CommandSessionEvent {
+            state: state.to_owned(),
+            process_id: id.to_owned(),
+            tool_call_id: call.map(str::to_owned),
+            detail,
+            extra: Extra::new(),
+        };
+        // A trace that cannot be written stays broken, and the record of the call's result reports it.
+        let _ = self.journal.record(Event::CommandSession(event));
+    }
+
+    fn table(&self) -> MutexGuard<'_, Table> {
+        self.table.lock().unwrap_or_else(PoisonError::into_inner)
+    }
+}
+
+impl Table {
+    /// A finished session goes first, else the least recently used one that no call is looking at.
+    fn evictable(&self) -> Option<String> {
+        self.open
+            .values()
+            .filter(|slot| slot.watched == 0)
+            .min_by_key(|slot| (slot.session.exit().is_none(), slot.used))
+            .map(|slot| slot.session.id.clone())
+    }
+}

@@ -1,0 +1,98 @@
+//! What a tool is: it declares itself, says what a call would do, and runs with a permit.
+
+use std::sync::Arc;
+
+use tokio_util::sync::CancellationToken;
+use toolgate_core::{
+    call::Args,
+    outcome::StopReason,
+    tool::{Effect, Prepared, ToolSpec},
+};
+
+use crate::{BoxFuture, gate::Permit, output::Sink, process::table::CommandSessions, workspace::Workspace};
+
+/// A tool. One file, one line in [`crate::tools::builtin`]; no other code knows its name.
+pub trait Tool: Send + Sync {
+    /// What it is called, what it takes, how long and how much. The registry entry holds the effective spec.
+    fn spec(&self) -> &ToolSpec;
+
+    /// Says what a call would do. It changes nothing and asks nobody.
+    ///
+    /// # Errors
+    /// When the call cannot be described, which the model reads; such a call never runs.
+    fn prepare<'a>(&'a self, args: &'a Args, cx: &'a CheckContext) -> BoxFuture<'a, Result<Prepared, ToolError>>;
+
+    /// Does what the permit allows. Text goes through `cx.out` only, so that nothing is returned that was not streamed.
+    ///
+    /// # Errors
+    /// What went wrong, for the model to read.
+    fn run<'a>(&'a self, permit: Permit, cx: &'a ToolContext) -> BoxFuture<'a, Result<Done, ToolError>>;
+}
+
+/// What a tool may look at to say what a call would do.
+pub struct CheckContext {
+    /// The folder that paths are relative to.
+    pub workspace: Arc<Workspace>,
+}
+
+/// What a tool may use while it runs: no session, no registry and no way to another permit.
+pub struct ToolContext {
+    /// Where its text goes.
+    pub out: Arc<Sink>,
+    /// Cancelled when the call is to end: interrupt, time limit, end of the session.
+    pub cancel: CancellationToken,
+    /// The call's own limits.
+    pub limits: Limits,
+    /// The folder that it is bound to.
+    pub workspace: Arc<Workspace>,
+    /// Command sessions.
+    pub commands: Arc<CommandSessions>,
+}
+
+/// The limits of one call.
+#[derive(Debug, Clone, Copy)]
+pub struct Limits {
+    /// In milliseconds; none without a limit.
+    pub timeout_ms: Option<u64>,
+}
+
+/// How a tool came back.
+#[derive(Debug, Clone, Default)]
+pub struct Done {
+    /// What the tool says of itself; completed when it says nothing. The weakest of all reasons.
+    pub stop: Option<StopReason>,
+    /// One line outside the bound: an exit code, a process id.
+    pub note: Option<String>,
+    /// Data URLs, outside the bound.
+    pub images: Vec<String>,
+    /// What the tool lacked. The next check of such a call asks for exactly that.
+    pub blocked: Vec<Blocked>,
+}
+
+impl Done {
+    /// Done with a note.
+    pub fn noted(stop: StopReason, note: impl Into<String>) -> Self {
+        Self { stop: Some(stop), note: Some(note.into()), ..Self::default() }
+    }
+}
+
+/// An effect that a call needed and its permit did not cover.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub struct Blocked {
+    /// What it needed.
+    pub effect: Effect,
+    /// What stood in the way.
+    pub by: String,
+}
+
+/// What went wrong in a tool, for the model to read.
+#[derive(Debug, Clone, PartialEq, Eq, thiserror::Error)]
+#[error("{0}")]
+pub struct ToolError(pub String);
+
+impl ToolError {
+    /// An error from anything that can be shown.
+    pub fn new(message: impl Into<String>) -> Self {
+        Self(message.into())
+    }
+}

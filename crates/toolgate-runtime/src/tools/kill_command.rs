@@ -1,0 +1,79 @@
+//! `kill_command`: ends a running command and everything that it started.
+
+use std::{sync::Arc, time::Duration};
+
+use serde_json::json;
+use toolgate_core::{
+    call::Args,
+    outcome::StopReason,
+    tool::{Effect, Prepared, ToolKind, ToolSpec, Truncate},
+};
+
+use super::report::{described, report_gone};
+use crate::{
+    BoxFuture,
+    gate::Permit,
+    tool::{CheckContext, Done, Tool, ToolContext, ToolError},
+};
+
+/// The time limit of one call; milliseconds.
+const TIMEOUT_MS: i64 = 30_000;
+
+pub(super) struct KillCommand {
+    spec: ToolSpec,
+}
+
+impl KillCommand {
+    pub(super) fn new() -> Self {
+        let parameters = json!({
+            "type": "object",
+            "properties": { "process_id": { "type": "string", "minLength": 1 } },
+            "required": ["process_id"],
+            "additionalProperties": false,
+        });
+        let description = "End a running command and everything it started. Returns the output that was not read yet.";
+        let mut spec = ToolSpec::new("kill_command", description, parameters);
+        spec.kind = ToolKind::Execute;
+        spec.truncate = Truncate::Middle;
+        spec.timeout_ms = TIMEOUT_MS;
+        spec.snippet = Some("end a running command");
+        Self { spec }
+    }
+}
+
+impl Tool for KillCommand {
+    fn spec(&self) -> &ToolSpec {
+        &self.spec
+    }
+
+    fn prepare<'a>(&'a self, args: &'a Args, _cx: &'a CheckContext) -> BoxFuture<'a, Result<Prepared, ToolError>> {
+        Box::pin(async move {
+            let process = args["process_id"].as_str().unwrap_or_default().to_owned();
+            let summary = format!("end {process}");
+            Ok(Prepared { effects: vec![Effect::End { process }], summary, preview: None })
+        })
+    }
+
+    fn run<'a>(&'a self, permit: Permit, cx: &'a ToolContext) -> BoxFuture<'a, Result<Done, ToolError>> {
+        Box::pin(async move {
+            let [Effect::End { process: id }] = permit.call().effects() else {
+                return Err(ToolError::new("the permit does not name one process"));
+            };
+            let session = match cx.commands.get(id) {
+                Ok(session) => session,
+                Err(gone) => return Ok(report_gone("kill_command", id, gone)),
+            };
+            let exited = session.exit();
+            cx.commands.kill(id, "by kill_command");
+            // What it had printed is the call's own output; the tree itself ends within a second, whether this call waits or not.
+            session.watch(&Arc::clone(&cx.out), Some(Duration::ZERO), &cx.cancel).await;
+            Ok(Done::noted(
+                StopReason::Completed,
+                match exited {
+                    Some(exit) => format!("[process {id} had already exited ({}); session removed]", described(exit.status)),
+                    None => format!("[process {id} killed with everything it started (SIGTERM, SIGKILL after a second)]"),
+                },
+            ))
+        })
+    }
+}

@@ -1,0 +1,178 @@
+//! What a command tool tells the model about a command that it watched. Shared by the command tools; no tool itself.
+
+use std::time::Duration;
+
+use toolgate_core::outcome::StopReason;
+
+use crate::{
+    process::{
+        Exit, Living, Status,
+        session::{CommandSession, Seen},
+        table::{CommandSessions, Gone},
+    },
+    tool::Done,
+};
+
+/// The shortest window: less would only poll faster than anything can happen (the seed's number).
+const SHORTEST_WINDOW_MS: u64 = 250;
+
+/// A window ends this long before the time limit, so that the call comes back by itself.
+const BEFORE_LIMIT_MS: u64 = 1000;
+
+/// Living processes that a note names; the rest are counted.
+const MOST_NAMED: usize = 8;
+
+/// The window of a call: what was asked for, within the floor and the tool's own time limit.
+pub(super) fn window(asked_ms: Option<u64>, default_ms: u64, timeout_ms: Option<u64>) -> Duration {
+    let most = timeout_ms.map_or(u64::MAX, |limit| limit.saturating_sub(BEFORE_LIMIT_MS).max(SHORTEST_WINDOW_MS));
+    Duration::from_millis(asked_ms.unwrap_or(default_ms).max(SHORTEST_WINDOW_MS).min(most))
+}
+
+/// Turns what a call saw into its end.
+pub(super) fn report(commands: &CommandSessions, session: &CommandSession, seen: Seen, still: &str) -> Done {
+    let id = &session.id;
+    match seen {
+        Seen::Exited { exit, still_printing } => {
+            commands.finish(session, &exit);
+            let (stop, status) = ended(exit.status);
+            let mut notes: Vec<String> = status.into_iter().collect();
+            if still_printing {
+                notes.push("[the shell has ended; a process that it started goes on printing, and was waited for for 2 s]".into());
+            }
+            if !exit.living.is_empty() {
+                notes.push(format!(
+                    "[{} started by it still running: {}; ended with the session, or by kill_command; input_command reads what they \
+                     print (process_id {id})]",
+                    counted(exit.living.len(), "process", "processes"),
+                    named(&exit.living)
+                ));
+            }
+            Done { stop: Some(stop), note: (!notes.is_empty()).then(|| notes.join("\n")), ..Done::default() }
+        }
+        Seen::WantsInput => {
+            commands.yielded(session);
+            Done::noted(
+                StopReason::Completed,
+                format!(
+                    "[process waits for input; process_id {id}; use input_command to send it (eof: true ends the input) or kill_command \
+                     to end it]"
+                ),
+            )
+        }
+        Seen::Running => {
+            commands.yielded(session);
+            Done::noted(StopReason::Completed, format!("[process {still} with process_id {id}{}]", HINT[usize::from(still != "running")]))
+        }
+        Seen::Cancelled => Done::default(),
+    }
+}
+
+/// After the first window the model is told how to go on; later it knows.
+const HINT: [&str; 2] = ["; use input_command to send input or poll for output", ""];
+
+/// The answer about a session that is no longer there.
+pub(super) fn report_gone(tool: &str, id: &str, gone: Option<Gone>) -> Done {
+    match gone {
+        Some(Gone::Exited(Exit { status, .. })) => {
+            let (stop, _) = ended(status);
+            Done::noted(stop, format!("[process {id} had exited ({}); all of its output was read]", described(status)))
+        }
+        Some(Gone::Killed(why)) => Done::noted(StopReason::Failed, format!("[{tool} error: process {id} was killed: {why}]")),
+        Some(Gone::Evicted) => Done::noted(
+            StopReason::Failed,
+            format!("[{tool} error: process {id} was ended to make room: at most 64 command sessions are kept]"),
+        ),
+        None => Done::noted(StopReason::Failed, format!("[{tool} error: unknown process_id {id}; no such process was started here]")),
+    }
+}
+
+/// The stop reason and the note of a status. An exit code of zero needs no note.
+fn ended(status: Status) -> (StopReason, Option<String>) {
+    match status {
+        Status::Code(0) => (StopReason::Completed, None),
+        Status::Code(code) => (StopReason::Failed, Some(format!("[exit code: {code}]"))),
+        Status::Signal(signal) if is_external(signal) => (
+            StopReason::Failed,
+            Some(format!("[terminated by signal {} (external signal {signal}: toolgate did not send it)]", signal_name(signal))),
+        ),
+        Status::Signal(signal) => (StopReason::Failed, Some(format!("[terminated by signal {}]", signal_name(signal)))),
+        Status::Lost => (
+            StopReason::Failed,
+            Some("[outcome unknown: the supervisor died while the command ran; what it had started was ended]".into()),
+        ),
+    }
+}
+
+/// Words for a status inside a sentence.
+pub(super) fn described(status: Status) -> String {
+    match status {
+        Status::Code(code) => format!("exit code {code}"),
+        Status::Signal(signal) => format!("terminated by signal {}", signal_name(signal)),
+        Status::Lost => "outcome unknown".into(),
+    }
+}
+
+/// Signals that a program does not get by its own fault.
+fn is_external(signal: i32) -> bool {
+    matches!(signal, libc::SIGTERM | libc::SIGKILL | libc::SIGHUP | libc::SIGINT | libc::SIGQUIT)
+}
+
+fn signal_name(signal: i32) -> String {
+    const NAMES: &[(i32, &str)] = &[
+        (libc::SIGHUP, "SIGHUP"), (libc::SIGINT, "SIGINT"), (libc::SIGQUIT, "SIGQUIT"), (libc::SIGILL, "SIGILL"),
+        (libc::SIGTRAP, "SIGTRAP"), (libc::SIGABRT, "SIGABRT"), (libc::SIGBUS, "SIGBUS"), (libc::SIGFPE, "SIGFPE"),
+        (libc::SIGKILL, "SIGKILL"), (libc::SIGUSR1, "SIGUSR1"), (libc::SIGSEGV, "SIGSEGV"), (libc::SIGUSR2, "SIGUSR2"),
+        (libc::SIGPIPE, "SIGPIPE"), (libc::SIGALRM, "SIGALRM"), (libc::SIGTERM, "SIGTERM"), (libc::SIGXCPU, "SIGXCPU"),
+        (libc::SIGXFSZ, "SIGXFSZ"), (libc::SIGSYS, "SIGSYS"),
+    ];
+    let known = NAMES.iter().find(|(number, _)| *number == signal);
+    known.map_or_else(|| signal.to_string(), |(_, name)| (*name).to_owned())
+}
+
+/// `1 process`, `2 processes`.
+pub(super) fn counted(count: usize, one: &str, many: &str) -> String {
+    format!("{count} {}", if count == 1 { one } else { many })
+}
+
+/// Living processes by id and name.
+pub(super) fn named(living: &[Living]) -> String {
+    let mut names: Vec<String> = living.iter().take(MOST_NAMED).map(|process| format!("{} {}", process.pid, process.name)).collect();
+    if living.len() > MOST_NAMED {
+        names.push(format!("and {} more", living.len() - MOST_NAMED));
+    }
+    names.join(", ")
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn a_window_keeps_to_the_floor_and_to_the_time_limit() {
+        let ms = |asked, limit| window(asked, 60_000, limit).as_millis();
+        assert_eq!(ms(None, Some(120_000)), 60_000);
+        assert_eq!(ms(Some(1), Some(120_000)), 250);
+        assert_eq!(ms(Some(500_000), Some(120_000)), 119_000);
+        assert_eq!(ms(None, Some(2_000)), 1_000);
+        assert_eq!(ms(None, Some(500)), 250);
+        assert_eq!(ms(Some(500_000), None), 500_000);
+    }
+
+    #[test]
+    fn the_four_ways_to_be_gone_read_differently() {
+        let texts = [
+            report_gone("t", "p", Some(Gone::Exited(Exit { status: Status::Code(3), living: vec![] }))),
+            report_gone("t", "p", Some(Gone::Killed("by kill_command"))),
+            report_gone("t", "p", Some(Gone::Evicted)),
+            report_gone("t", "p", None),
+        ]
+        .map(|done| done.note.unwrap());
+        assert!(texts[0].contains("exit code 3") && texts[1].contains("killed") && texts[2].contains("make room") && texts[3].contains("unknown"));
+    }
+
+    #[test]
+    fn signals_have_their_names() {
+        assert_eq!(ended(Status::Signal(libc::SIGSEGV)).1.unwrap(), "[terminated by signal SIGSEGV]");
+        assert!(ended(Status::Signal(libc::SIGTERM)).1.unwrap().contains("SIGTERM (external signal 15"));
+    }
+}

@@ -1,0 +1,356 @@
+//! The trace: the one writer of what happened, and the order in which it is seen.
+//!
+//! Whatever happens goes through [`Journal::record`]: it is written first, then shown. One record is one line and one `write`. A trace
+//! that cannot be written stays broken, and every later record says so: the run ends, since an audit is not best effort.
+
+use std::{
+    fs::{DirBuilder, File, OpenOptions},
+    io::{self, Read, Write},
+    os::unix::fs::{DirBuilderExt, OpenOptionsExt},
+    path::{Path, PathBuf},
+    sync::{Arc, Mutex, MutexGuard, PoisonError},
+};
+
+use toolgate_core::{
+    message::{Body, Event, Extra, Message, Repair, Seal},
+    trace::{Broken, Head, Verified, seal_line, verify},
+};
+
+/// A session's record of what happened, and those who watch.
+pub struct Journal {
+    state: Mutex<State>,
+    observer: Arc<dyn Observer>,
+}
+
+struct State {
+    file: Option<TraceFile>,
+    broken: Option<TraceError>,
+}
+
+/// Sees every message in order, after it was written. It must not block for long and must not record.
+pub trait Observer: Send + Sync {
+    /// One message. `seq` is its number in the trace; pieces that are only shown have none.
+    fn see(&self, message: &Message, seq: Option<u64>);
+}
+
+/// Nobody watches.
+pub struct Unwatched;
+
+impl Observer for Unwatched {
+    fn see(&self, _message: &Message, _seq: Option<u64>) {}
+}
+
+/// A trace that cannot be written or gone on with.
+#[derive(Debug, Clone, PartialEq, Eq, thiserror::Error)]
+pub enum TraceError {
+    /// The file system refused.
+    #[error("the trace {path} cannot be {what}: {reason}")]
+    Io {
+        /// The file.
+        path: PathBuf,
+        /// `created`, `opened`, `written` or `synced`.
+        what: &'static str,
+        /// The system's words.
+        reason: String,
+    },
+    /// Another process writes it.
+    #[error("the trace {0} is being written by another toolgate")]
+    Locked(PathBuf),
+    /// Its records do not hold together.
+    #[error("the trace {path} was changed: {broken}")]
+    Broken {
+        /// The file.
+        path: PathBuf,
+        /// The first thing that does not hold.
+        broken: Broken,
+    },
+}
+
+impl Journal {
+    /// A journal that writes to a file, or only shows.
+    pub fn new(file: Option<TraceFile>, observer: Arc<dyn Observer>) -> Self {
+        Self { state: Mutex::new(State { file, broken: None }), observer }
+    }
+
+    /// Writes one message of the session itself, then shows it.
+    ///
+    /// # Errors
+    /// When it cannot be written, or when an earlier one could not. Nothing is shown then.
+    pub fn record(&self, body: impl Into<Body>) -> Result<(), TraceError> {
+        let mut state = self.state();
+        if let Some(broken) = &state.broken {
+            return Err(broken.clone());
+        }
+        let message = Message::new(now(), body);
+        let mut seq = None;
+        if let Some(file) = &mut state.file {
+            match file.append(&message) {
+                Ok(number) => seq = Some(number),
+                Err(error) => {
+                    state.broken = Some(error.clone());
+                    return Err(error);
+                }
+            }
+        }
+        // Shown under the lock, so that what is seen has the trace's order.
+        self.observer.see(&message, seq);
+        Ok(())
+    }
+
+    /// Shows a piece of a message that will be recorded when it is whole.
+    pub fn show(&self, body: impl Into<Body>) {
+        let _order = self.state();
+        self.observer.see(&Message::new(now(), body), None);
+    }
+
+    /// Waits until everything recorded so far would survive a power cut.
+    ///
+    /// # Errors
+    /// When the disk refuses.
+    pub fn sync(&self) -> Result<(), TraceError> {
+        let mut state = self.state();
+        let Some(file) = &state.file else { return Ok(()) };
+        let synced = file.file.sync_data().map_err(|error| file.error("synced", &error));
+        if let Err(error) = &synced {
+            state.broken = Some(error.clone());
+        }
+        synced
+    }
+
+    /// Does the same beside whatever runs, on a thread of its own; a failure shows at the next record.
+    pub fn sync_beside(self: &Arc<Self>) {
+        let file = match &self.state().file {
+            Some(file) => file.file.try_clone(),
+            None => return,
+        };
+        let journal = self.clone();
+        tokio::task::spawn_blocking(move || {
+            if let Err(error) = file.and_then(|file| file.sync_data()) {
+                let mut state = journal.state();
+                state.broken = state.file.as_ref().map(|file| file.error("synced", &error));
+            }
+        });
+    }
+
+    /// Ends a run: writes the seal, waits for the disk and returns the head's hash, which finds a removed tail later.
+    ///
+    /// # Errors
+    /// When the trace cannot be written.
+    pub fn seal(&self, status: &str) -> Result<Option<String>, TraceError> {
+        let records = match &self.state().file {
+            Some(file) => file.next_seq - 1,
+            None => return Ok(None),
+        };
+        self.record(Event::Seal(Seal { records, status: status.to_owned(), extra: Extra::new() }))?;
+        self.sync()?;
+        Ok(self.state().file.as_ref().map(|file| file.head.to_hex()))
+    }
+
+    /// The file, where there is one.
+    pub fn path(&self) -> Option<PathBuf> {
+        self.state().file.as_ref().map(|file| file.path.clone())
+    }
+
+    fn state(&self) -> MutexGuard<'_, State> {
+        self.state.lock().unwrap_or_else(PoisonError::into_inner)
+    }
+}
+
+/// Now, as OmniMessage writes it: ISO 8601 in UTC with milliseconds.
+pub fn now() -> String {
+    jiff::Timestamp::now().strftime("%Y-%m-%dT%H:%M:%S.%3fZ").to_string()
+}
+
+/// One trace file, locked while it is open.
+pub struct TraceFile {
+    path: PathBuf,
+    file: File,
+    head: Head,
+    next_seq: u64,
+    secrets: Vec<(String, &'static str)>,
+}
+
+impl TraceFile {
+    /// Makes a new file (mode 0600, its folders 0700).
+    ///
+    /// # Errors
+    /// When it exists or cannot be made.
+    pub fn create(path: &Path, secrets: &[String]) -> Result<Self, TraceError> {
+        let fail = |error: io::Error| TraceError::Io { path: path.to_owned(), what: "created", reason: error.to_string() };
+        if let Some(folder) = path.parent().filter(|folder| !folder.is_dir()) {
+            DirBuilder::new().recursive(true).mode(0o700).create(folder).map_err(fail)?;
+        }
+        let file = OpenOptions::new().append(true).create_new(true).mode(0o600).open(path).map_err(fail)?;
+        let mut trace = Self { path: path.to_owned(), file, head: Head::empty(), next_seq: 1, secrets: Vec::new() };
+        trace.lock()?;
+        trace.hide(secrets);
+        Ok(trace)
+    }
+
+    /// Opens a file to go on in it, and gives back its bytes. Bytes that a crash tore stay, and a record covers them.
+    ///
+    /// # Errors
+    /// When another process writes it, when it cannot be read, or when its records do not hold together.
+    pub fn resume(path: &Path, secrets: &[String]) -> Result<(Self, Vec<u8>), TraceError> {
+        let fail = |error: io::Error| TraceError::Io { path: path.to_owned(), what: "opened", reason: error.to_string() };
+        let mut file = OpenOptions::new().append(true).read(true).open(path).map_err(fail)?;
+        let mut bytes = Vec::new();
+        let lock = Self { path: path.to_owned(), file: file.try_clone().map_err(fail)?, head: Head::empty(), next_seq: 1, secrets: vec![] };
+        lock.lock()?;
+        file.read_to_end(&mut bytes).map_err(fail)?;
+        let found = verify(&bytes).map_err(|broken| TraceError::Broken { path: path.to_owned(), broken })?;
+        let mut trace = Self { head: found.head.clone(), next_seq: found.next_seq, ..lock };
+        trace.hide(secrets);
+        trace.repair(&found, &bytes)?;
+        Ok((trace, bytes))
+    }
+
+    fn repair(&mut self, found: &Verified, bytes: &[u8]) -> Result<(), TraceError> {
+        let unterminated = bytes.last().is_some_and(|last| *last != b'\n');
+        if unterminated {
+            self.write(b"\n")?;
+        }
+        if !found.chained && !bytes.is_empty() && found.records > 0 {
+            let mut all = bytes.to_vec();
+            if unterminated {
+                all.push(b'\n');
+            }
+            self.head = Head::of_unchained(&all);
+        }
+        let Some((offset, length)) = found.torn else { return Ok(()) };
+        let torn = &bytes[offset as usize..(offset + length) as usize];
+        let sha256 = toolgate_core::call::Digest::of(torn).as_str().to_owned();
+        let repair = Event::Repair(Repair { offset, bytes: length, sha256, extra: Extra::new() });
+        self.append(&Message::new(now(), repair)).map(|_| ())
+    }
+
+    fn lock(&self) -> Result<(), TraceError> {
+        match self.file.try_lock() {
+            Ok(()) => Ok(()),
+            Err(std::fs::TryLockError::WouldBlock) => Err(TraceError::Locked(self.path.clone())),
+            Err(std::fs::TryLockError::Error(error)) => Err(self.error("opened", &error)),
+        }
+    }
+
+    fn hide(&mut self, secrets: &[String]) {
+        /// A shorter secret would tear ordinary words apart, and is none.
+        const SHORTEST: usize = 8;
+        self.secrets = secrets
+            .iter()
+            .filter(|secret| secret.len() >= SHORTEST)
+            .filter_map(|secret| serde_json::to_string(secret).ok())
+            .map(|quoted| (quoted[1..quoted.len() - 1].to_owned(), "[redacted]"))
+            .collect();
+    }
+
+    /// Writes one record and returns its number.
+    fn append(&mut self, message: &Message) -> Result<u64, TraceError> {
+        let object = serde_json::to_string(message).map_err(|error| self.error("written", &io::Error::other(error)))?;
+        let object = self.secrets.iter().fold(object, |object, (secret, mark)| {
+            if object.contains(secret.as_str()) { object.replace(secret.as_str(), mark) } else { object }
+        });
+        let seq = self.next_seq;
+        let mut head = self.head.clone();
+        let line = seal_line(&mut head, seq, &object);
+        self.write(line.as_bytes())?;
+        self.head = head;
+        self.next_seq += 1;
+        Ok(seq)
+    }
+
+    fn write(&mut self, bytes: &[u8]) -> Result<(), TraceError> {
+        self.file.write_all(bytes).map_err(|error| self.error("written", &error))
+    }
+
+    fn error(&self, what: &'static str, error: &io::Error) -> TraceError {
+        TraceError::Io { path: self.path.clone(), what, reason: error.to_string() }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use toolgate_core::message::{ModelMessage, Role, Text};
+
+    fn text(text: &str) -> ModelMessage {
+        ModelMessage::Text(Text {
+            role: Role::User,
+            text: text.into(),
+            sender: None,
+            fidelity: None,
+            stop_reason: None,
+            extra: Extra::new(),
+        })
+    }
+
+    #[test]
+    fn every_record_is_one_line_whatever_the_text_holds() {
+        let folder = tempfile::tempdir().unwrap();
+        let path = folder.path().join("traces/t.jsonl");
+        let journal = Journal::new(Some(TraceFile::create(&path, &[]).unwrap()), Arc::new(Unwatched));
+        for odd in ["a\nb\rc", "\u{2028}\u{85}", "\0\u{1b}", "\u{FEFF}x"] {
+            journal.record(text(odd)).unwrap();
+        }
+        let head = journal.seal("completed").unwrap().unwrap();
+        let bytes = std::fs::read(&path).unwrap();
+        let found = verify(&bytes).unwrap();
+        assert_eq!((found.records, found.sealed, found.head.to_hex()), (5, true, head));
+        for line in String::from_utf8(bytes).unwrap().lines() {
+            Message::from_json(line).unwrap();
+        }
+    }
+
+    #[test]
+    fn known_secrets_are_redacted_on_the_way_in() {
+        let folder = tempfile::tempdir().unwrap();
+        let path = folder.path().join("t.jsonl");
+        let secrets = ["sk-\"quoted\"-1234".to_owned(), "short".to_owned()];
+        let journal = Journal::new(Some(TraceFile::create(&path, &secrets).unwrap()), Arc::new(Unwatched));
+        journal.record(text("the key is sk-\"quoted\"-1234, short")).unwrap();
+        let line = std::fs::read_to_string(&path).unwrap();
+        assert!(line.contains("the key is [redacted], short") && verify(line.as_bytes()).is_ok());
+    }
+
+    #[test]
+    fn a_second_writer_is_refused_and_a_torn_end_is_covered() {
+        let folder = tempfile::tempdir().unwrap();
+        let path = folder.path().join("t.jsonl");
+        let journal = Journal::new(Some(TraceFile::create(&path, &[]).unwrap()), Arc::new(Unwatched));
+        journal.record(text("a")).unwrap();
+        assert!(matches!(TraceFile::resume(&path, &[]), Err(TraceError::Locked(_))));
+        drop(journal);
+        OpenOptions::new().append(true).open(&path).unwrap().write_all(b"{\"timestamp\":\"torn \xe2").unwrap();
+        let (file, _) = TraceFile::resume(&path, &[]).unwrap();
+        let journal = Journal::new(Some(file), Arc::new(Unwatched));
+        journal.record(text("b")).unwrap();
+        let found = verify(&std::fs::read(&path).unwrap()).unwrap();
+        assert_eq!((found.records, found.torn), (3, None));
+        assert!(found.repaired > 0);
+    }
+
+    #[test]
+    fn it_goes_on_in_a_file_without_hashes() {
+        let folder = tempfile::tempdir().unwrap();
+        let path = folder.path().join("t.jsonl");
+        let line = serde_json::to_string(&Message::new("t", text("old"))).unwrap();
+        std::fs::write(&path, format!("{line}\n{{\"torn")).unwrap();
+        let (file, _) = TraceFile::resume(&path, &[]).unwrap();
+        let journal = Journal::new(Some(file), Arc::new(Unwatched));
+        journal.record(text("new")).unwrap();
+        let found = verify(&std::fs::read(&path).unwrap()).unwrap();
+        assert!(found.chained);
+        assert!(TraceFile::resume(&folder.path().join("missing"), &[]).is_err());
+    }
+
+    #[test]
+    fn a_trace_that_cannot_be_written_stays_broken() {
+        let folder = tempfile::tempdir().unwrap();
+        let path = folder.path().join("t.jsonl");
+        let mut file = TraceFile::create(&path, &[]).unwrap();
+        file.file = OpenOptions::new().write(true).open("/dev/full").unwrap();
+        let journal = Journal::new(Some(file), Arc::new(Unwatched));
+        let error = journal.record(text("a")).unwrap_err();
+        assert!(error.to_string().contains("cannot be written: No space left"), "{error}");
+        assert_eq!(journal.record(text("b")).unwrap_err(), error);
+    }
+}
