@@ -1,1 +1,19 @@
+//! The agent: a loop that asks a model, runs its calls through the runtime's one door, and asks again.
+//!
+//! Only this crate knows providers and their wire formats, and only those who want a loop pay for HTTP and TLS.
+//!
+//! In reading order:
+//! * [`session`]: a session from its prompt to its end, and how it goes on after a crash;
+//! * [`turn`]: one model request and the calls of its answer;
+//! * [`history`]: what a trace says was committed;
+//! * [`prompt`]: the instructions, which adapt to the tools;
+//! * [`provider`]: the port to models, one file a wire, and [`scripted`], a model without a network.
 
+pub mod history;
+pub mod prompt;
+pub mod provider;
+pub mod scripted;
+pub mod session;
+pub mod turn;
+
+pub use toolgate_runtime as runtime;

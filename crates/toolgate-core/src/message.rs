@@ -434,6 +434,9 @@ payload! {
     CallStarted {
         /// The call.
         tool_call_id: String,
+        /// One line for people.
+        #[serde(default, skip_serializing_if = "Option::is_none")]
+        summary: Option<String>,
     }
 }
 

@@ -223,7 +223,8 @@ impl Environment {
         let Some(entry) = self.registry.get(permit.call().tool()) else {
             return close_unrun(&self.journal, &call_id, format!("Unknown tool: {}", permit.call().tool()));
         };
-        self.journal.record(Event::CallStarted(CallStarted { tool_call_id: call_id.clone(), extra: Extra::new() }))?;
+        let summary = Some(permit.call().summary().to_owned());
+        self.journal.record(Event::CallStarted(CallStarted { tool_call_id: call_id.clone(), summary, extra: Extra::new() }))?;
         self.journal.sync_beside();
         let frame = CloseOut::open(&self.journal, &call_id, bound_of(&entry.spec), self.spills.clone());
         let limits = Limits { timeout_ms: u64::try_from(entry.spec.timeout_ms).ok().filter(|ms| *ms > 0) };

@@ -1,9 +1,9 @@
 //! OpenAI Chat Completions and the many servers that speak it, each a little differently.
 //!
 //! `Writer` turns a conversation into a request: it keeps the bytes of what it has encoded and appends what is new, so a turn costs
-//! what the turn adds. `Chat` reads answers; the deviations it bears are those that were recorded (`reference/providers.md` section 1
-//! of the project's notes): calls without index or id, names that come late, whole calls in one piece, usage in four places, content
-//! as a list, reasoning under two names or between `<think>` tags, errors in the middle and after the end.
+//! what the turn adds. `Chat` reads answers; the deviations it bears are those that real servers were recorded with: calls without
+//! index or id, names that come late, whole calls in one piece, usage in several places, content as a list, reasoning under two
+//! names or between `<think>` tags, errors in the middle and after the end.
 
 use std::{
     collections::{HashSet, VecDeque},
@@ -227,9 +227,9 @@ impl Conversation {
         for message in messages {
             let ModelMessage::ToolCall(call) = message else { continue };
             Arc::make_mut(&mut self.ids).insert(call.tool_call_id.clone());
-            // Many servers parse the arguments of the past, so a text that is no JSON would spoil every later request. The call's
+            // Many servers parse the arguments of the past, so a text that is no object would spoil every later request. The call's
             // result tells the model what was wrong with it.
-            let whole = serde_json::from_str::<serde::de::IgnoredAny>(&call.arguments).is_ok();
+            let whole = call.arguments.trim_start().starts_with('{') && is_json(&call.arguments);
             let function = json!({ "name": call.name, "arguments": if whole { &call.arguments } else { "{}" } });
             calls.push(json!({ "id": outbound(&call.tool_call_id), "type": "function", "function": function }));
         }
@@ -286,11 +286,16 @@ fn hash_message(message: &ModelMessage, hasher: &mut impl Hasher) {
 }
 
 fn texts(messages: &[ModelMessage], between: &str) -> String {
-    let text_of = |message| match message {
-        &ModelMessage::Text(ref text) => Some(text.text.as_str()),
+    let mut all = messages.iter().filter_map(|message| match message {
+        ModelMessage::Text(text) => Some(text.text.as_str()),
         _ => None,
-    };
-    messages.iter().filter_map(text_of).collect::<Vec<_>>().join(between)
+    });
+    let mut joined = all.next().unwrap_or_default().to_owned();
+    for text in all {
+        joined.push_str(between);
+        joined.push_str(text);
+    }
+    joined
 }
 
 /// Plain text where there is nothing else, since not every server takes a list.
@@ -425,7 +430,7 @@ impl Wire for Chat {
             self.announce(index, out);
             let Call { id, name, arguments, .. } = &self.calls[index];
             let arguments = if matches!(arguments.trim(), "" | "null") { "{}" } else { arguments };
-            let whole = serde_json::from_str::<serde::de::IgnoredAny>(arguments).is_ok();
+            let whole = is_json(arguments);
             let call = ToolCall { id: id.clone(), name: name.clone(), arguments: arguments.to_owned() };
             // A limit can fall inside a number, and what is left still parses.
             out.push_back(ModelEvent::Call { call, valid: whole && !(cut && index == last) });
@@ -520,10 +525,10 @@ impl Chat {
         }
         // A used index with a name is a new call (Gemini behind a façade), unless a server repeats the name in each fragment.
         let other_id = !id.is_empty() && !call.given.is_empty() && id != call.given;
-        let no_ids = id.is_empty() && call.given.is_empty();
-        let other_name = no_ids && name != call.name;
-        let whole = no_ids && !arguments.is_empty() && serde_json::from_str::<Value>(&call.arguments).is_ok();
-        (!(other_id || other_name || whole)).then_some(at)
+        let other_name = id.is_empty() && name != call.name;
+        let whole = || call.arguments.ends_with('}') && is_json(&call.arguments);
+        let again = id.is_empty() && !arguments.is_empty() && whole();
+        (!(other_id || other_name || again)).then_some(at)
     }
 
     /// Gives a call its id and tells of it, once.
@@ -583,6 +588,11 @@ fn take_part(part: &Value, out: &mut VecDeque<ModelEvent>) {
     }
 }
 
+fn is_json(text: &str) -> bool {
+    serde_json::from_str::<serde::de::IgnoredAny>(text).is_ok()
+}
+
+/// A text with something in it.
 fn filled(value: &Value) -> Option<&str> {
     value.as_str().filter(|text| !text.is_empty())
 }

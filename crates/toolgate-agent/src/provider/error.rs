@@ -11,6 +11,9 @@ use serde_json::Value;
 /// How much of a server's words is passed on; characters. The reason stands at the beginning, and some bodies repeat the request.
 const MAX_WORDS: usize = 600;
 
+/// The shortest key that is kept out of messages; bytes. Real ones have twenty and more.
+const SHORTEST_KEY: usize = 8;
+
 /// What kind of failure it is, which says what to do about it.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Hash)]
 pub enum ErrorClass {
@@ -111,28 +114,35 @@ impl ProviderError {
 
     /// A request that never reached its host, and why.
     pub(crate) fn unreachable(error: &reqwest::Error) -> Self {
-        let (mut reason, mut refused, mut source) = (String::new(), false, error.source());
-        while let Some(cause) = source {
-            let text = cause.to_string();
-            // Wrappers say "client error (Connect)" and the like; the deepest cause says what it was.
-            reason = if reason.starts_with("dns") { format!("the name does not resolve ({text})") } else { text };
-            refused |= cause.downcast_ref::<io::Error>().is_some_and(|e| e.kind() == io::ErrorKind::ConnectionRefused);
-            source = cause.source();
-        }
         if error.is_timeout() {
             return Self::new(ErrorClass::Timeout, "did not take the connection in time");
         }
+        let (mut reason, mut refused, mut unnamed) = (String::new(), false, false);
+        let mut source = error.source();
+        // Wrappers say "client error (Connect)" and the like; the deepest cause says what it was.
+        while let Some(cause) = source {
+            reason = cause.to_string();
+            unnamed |= reason.starts_with("dns error");
+            refused |= cause.downcast_ref::<io::Error>().is_some_and(|e| e.kind() == io::ErrorKind::ConnectionRefused);
+            source = cause.source();
+        }
         if refused {
             reason = "connection refused, nothing listens there".to_owned();
-        } else if ["certificate", "handshake"].iter().any(|word| reason.contains(word)) {
+        } else if unnamed {
+            reason.insert_str(0, "the name does not resolve: ");
+        } else if ["certificate", "handshake", "corrupt message", "fatal alert"]
+            .iter()
+            .any(|word| reason.contains(word))
+        {
             reason.insert_str(0, "TLS failed: ");
         }
         Self::new(ErrorClass::Network, format!("cannot be reached: {}", plain(&reason)))
     }
 
-    /// Puts the host before the message and takes the key out of it, since some servers repeat what they were sent.
+    /// Puts the host before the message and takes the key out of it, since some servers repeat what they were sent. What is too
+    /// short for a secret (local servers take any word for a key) would only tear holes into the message.
     pub(crate) fn at(mut self, host: &str, key: Option<&str>) -> Self {
-        if let Some(key) = key.map(str::trim).filter(|key| !key.is_empty()) {
+        if let Some(key) = key.map(str::trim).filter(|key| key.len() >= SHORTEST_KEY) {
             self.message = self.message.replace(key, "[key]");
         }
         self.message.insert_str(0, &format!("{host} "));

@@ -281,10 +281,14 @@ impl Line {
         let request = client.post(self.url.clone()).headers(self.headers.clone()).body(body);
         let silent = || self.place(ProviderError::new(ErrorClass::Timeout, silence()));
         let response = timeout(IDLE_LIMIT, request.send()).await.map_err(|_| silent())?.map_err(|error| {
-            self.place(match error.is_connect() {
+            let mut failure = match error.is_connect() {
                 true => ProviderError::unreachable(&error),
                 false => ProviderError::new(ErrorClass::Network, "closed the connection before it answered"),
-            })
+            };
+            if self.endpoint.proxy.is_some() {
+                failure.message.push_str(" (through the proxy)");
+            }
+            self.place(failure)
         })?;
         if response.status().is_success() { Ok(response) } else { Err(self.refusal(response).await) }
     }

@@ -118,7 +118,7 @@ mod tests {
     fn read(pieces: &[&[u8]]) -> Vec<(String, String)> {
         let (mut reader, mut events) = (Reader::default(), Vec::new());
         for piece in pieces {
-            reader.push(piece, &mut events).unwrap();
+            assert_eq!(reader.push(piece, &mut events), Ok(()));
         }
         events.extend(reader.finish());
         events.into_iter().map(|event| (event.name, event.data)).collect()

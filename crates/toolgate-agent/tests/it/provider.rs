@@ -1,5 +1,7 @@
 //! Model providers over a real socket: a scripted server on loopback sends what real ones were recorded to send.
 
+#![allow(clippy::unwrap_used)]
+
 use std::{
     io::{Read, Write},
     net::{TcpListener, TcpStream},
@@ -57,18 +59,21 @@ impl Server {
         let listener = TcpListener::bind("127.0.0.1:0").unwrap();
         let base = format!("http://{}/v1", listener.local_addr().unwrap());
         let seen = Arc::new(Mutex::new(Vec::new()));
-        let (record, mut replies) = (seen.clone(), replies.into_iter());
+        let (record, replies) = (seen.clone(), Arc::new(Mutex::new(replies.into_iter())));
         thread::spawn(move || {
             for connection in 1.. {
                 let Ok((mut socket, _)) = listener.accept() else { return };
-                socket.set_nodelay(true).unwrap();
-                while let Some((head, body)) = read_request(&mut socket) {
-                    record.lock().unwrap().push(Seen { head, body, connection });
-                    let Some(reply) = replies.next() else { return };
-                    if !send(&mut socket, &reply) {
-                        break;
+                let (record, replies) = (record.clone(), replies.clone());
+                thread::spawn(move || {
+                    socket.set_nodelay(true).unwrap();
+                    while let Some((head, body)) = read_request(&mut socket) {
+                        record.lock().unwrap().push(Seen { head, body, connection });
+                        let Some(reply) = replies.lock().unwrap().next() else { return };
+                        if !send(&mut socket, &reply) {
+                            return;
+                        }
                     }
-                }
+                });
             }
         });
         Self { base, seen }

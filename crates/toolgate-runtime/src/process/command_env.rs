@@ -80,6 +80,11 @@ pub fn passes(name: &str, pass: &[String]) -> bool {
     !starter && !DROPPED.contains(&upper.as_str()) && !is_secret(&upper)
 }
 
+/// Whether a variable of this name holds a secret, as far as a name can tell.
+pub fn is_secret_name(name: &str) -> bool {
+    is_secret(&name.to_ascii_uppercase())
+}
+
 fn is_secret(upper: &str) -> bool {
     let harmless = NOT_SECRET.iter().any(|word| upper.contains(word));
     !harmless && SECRET_PARTS.iter().any(|part| upper.contains(part))

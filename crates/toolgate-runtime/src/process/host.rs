@@ -1,5 +1,5 @@
-//! The supervisor process: one thread, one loop, one keeper for each command, and one
-//! spare keeper, as the fork would be half of what a start takes.
+//! The supervisor process: one thread, one loop, one keeper for each command, and a spare one that waits for the next command, so
+//! that no start waits for a fork.
 //!
 //! It owns nothing of a command but its keeper. It outlives a crash of the runtime just long enough to end what was started: the
 //! socket's end-of-file, however it comes, ends every tree. If a keeper is killed (a command may kill its parent), the orphans come
@@ -15,16 +15,15 @@ use rustix::{
     event::{PollFd, PollFlags, Timespec, poll},
     io::Errno,
     net::{AddressFamily, RecvFlags, SendFlags, SocketFlags, SocketType, socketpair},
-    process::{
-        Pid, Signal, WaitOptions, WaitStatus, chdir, getpid, kill_process, set_child_subreaper, setsid, wait,
-    },
+    process::{Pid, Signal, WaitOptions, WaitStatus, chdir, getpid, kill_process, set_child_subreaper, setsid, wait},
     stdio::stdin,
     thread::set_name,
 };
 
 use super::{
     Living,
-    keeper::{self, string}, protocol,
+    keeper::{self, string},
+    protocol,
     protocol::{ENVIRONMENTS, MAX_MESSAGE, Order, Report, Start},
     spawn::{self, Failure, Fork, Stage},
     tree,
@@ -130,7 +129,8 @@ impl Host {
         let Some(signals) = &self.signals else { return (false, false) };
         let limit = self.deadline.map(|deadline| deadline.saturating_duration_since(now));
         let limit = limit.or(self.spare_wanted.then_some(SPARE_DELAY));
-        let limit = limit.map(|left| Timespec { tv_sec: left.as_secs().cast_signed(), tv_nsec: left.subsec_nanos().into() });
+        let limit =
+            limit.map(|left| Timespec { tv_sec: left.as_secs().cast_signed(), tv_nsec: left.subsec_nanos().into() });
         let socket = stdin();
         let mut ready = [PollFd::new(signals, PollFlags::IN), PollFd::new(&socket, PollFlags::IN)];
         let watched = if self.deadline.is_some() { &mut ready[..1] } else { &mut ready[..] };
@@ -180,7 +180,8 @@ impl Host {
         report(&Report::Exited(id, status.as_raw().cast_unsigned(), Vec::new()));
         let keepers = self.keeper_numbers();
         let orphans = tree::descendants(number(self.own), &keepers);
-        let ended = tree::living(number(self.own)).into_iter().filter(|process| orphans.contains(&process.pid)).collect();
+        let ended =
+            tree::living(number(self.own)).into_iter().filter(|process| orphans.contains(&process.pid)).collect();
         self.lost.push(Lost { id, ended });
     }
 
@@ -254,7 +255,8 @@ impl Host {
     /// Forks the keeper of the next command. Without one the next start forks, which is only slower.
     fn make_spare(&mut self) {
         self.spare_wanted = false;
-        let Ok((channel, theirs)) = socketpair(AddressFamily::UNIX, SocketType::SEQPACKET, SocketFlags::CLOEXEC, None) else {
+        let Ok((channel, theirs)) = socketpair(AddressFamily::UNIX, SocketType::SEQPACKET, SocketFlags::CLOEXEC, None)
+        else {
             return;
         };
         match spawn::fork() {

@@ -91,14 +91,9 @@ fn run(start: Start<'_>, descriptors: Vec<OwnedFd>, environments: &[Vec<CString>
     }
     loop {
         match spawn::wait_signal(None) {
-            Some(Signal::CHILD) => {
-                if !keeper.reap() {
-                    keeper.leave(Vec::new());
-                }
-            }
             Some(Signal::INT) => keeper.interrupt(),
             Some(Signal::TERM) => keeper.end(),
-            _ => {}
+            _ => keeper.leave_if_alone(&[]),
         }
     }
 }
@@ -188,28 +183,25 @@ impl Keeper {
 
         let deadline = Instant::now() + GRACE;
         while Instant::now() < deadline {
-            self.leave_or_wait(&ended, deadline.saturating_duration_since(Instant::now()));
+            self.leave_if_alone(&ended);
+            // Orders that come now find the tree being ended already.
+            spawn::wait_signal(Some(deadline.saturating_duration_since(Instant::now())));
         }
         let mut retry = FIRST_RETRY;
         loop {
             tree::kill(self.number(), &[]);
-            self.leave_or_wait(&ended, retry);
+            self.leave_if_alone(&ended);
+            spawn::wait_signal(Some(retry));
             retry = LAST_RETRY.min(retry * 2);
         }
     }
 
-    /// Leaves when no child is left, else waits for the next one that ends. Further orders find the tree being ended already.
-    fn leave_or_wait(&mut self, ended: &[Living], limit: Duration) {
+    /// Reaps, and when no child is left says that nothing of the command is, and goes.
+    fn leave_if_alone(&mut self, ended: &[Living]) {
         if !self.reap() {
-            self.leave(ended.to_vec());
+            send(&Report::Gone(self.id, ended.to_vec()));
+            spawn::leave(0);
         }
-        spawn::wait_signal(Some(limit));
-    }
-
-    /// Says that nothing is left, and goes.
-    fn leave(&self, ended: Vec<Living>) -> ! {
-        send(&Report::Gone(self.id, ended));
-        spawn::leave(0)
     }
 
     fn living(&self) -> Vec<Living> {

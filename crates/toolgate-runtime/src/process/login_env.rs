@@ -99,6 +99,11 @@ impl EnvSource {
         self.captured.get_or_init(|| self.capture(processes)).await
     }
 
+    /// What was read, if anybody has asked yet.
+    pub fn read_already(&self) -> Option<&Captured> {
+        self.captured.get()
+    }
+
     /// The variables of a command.
     pub fn command_env(&self, captured: &Captured, terminal: bool) -> Vec<OsString> {
         command_env(captured.vars.iter().cloned(), &self.policy, terminal)

@@ -86,11 +86,11 @@ impl<'a> Order<'a> {
     /// As bytes.
     pub(super) fn encode(&self) -> Vec<u8> {
         match self {
-            Self::Environment { number, first, variables } => {
-                variables.iter().fold(Writer::new("environment").number(*number).number((*first).into()), |message, text| {
+            Self::Environment { number, first, variables } => variables
+                .iter()
+                .fold(Writer::new("environment").number(*number).number((*first).into()), |message, text| {
                     message.text(text)
-                })
-            }
+                }),
             Self::Start(start) => {
                 let message = Writer::new("start")
                     .number(start.id)
@@ -276,7 +276,8 @@ mod tests {
     #[test]
     fn what_is_said_is_what_is_heard() {
         let argv = vec![&b"bash"[..], b"-c", b"", b"\xff\xfe"];
-        let start = Start { id: 7, environment: 1, umask: 0o22, terminal: true, cwd: b"/tmp", program: b"/bin/bash", argv };
+        let start =
+            Start { id: 7, environment: 1, umask: 0o22, terminal: true, cwd: b"/tmp", program: b"/bin/bash", argv };
         for order in [
             Order::Environment { number: 3, first: true, variables: vec![b"A=1", b"B="] },
             Order::Start(start),

@@ -142,7 +142,10 @@ pub(super) fn spawn(request: &Request, environ: &[CString]) -> Result<Pid, Failu
         stage => {
             // It has already ended; without this it would stay a zombie.
             let _ = waitpid(Some(pid), WaitOptions::empty());
-            Err(Failure { stage: Stage::of(stage), errno: Errno::from_raw_os_error(plan.errno.load(Ordering::Acquire)) })
+            Err(Failure {
+                stage: Stage::of(stage),
+                errno: Errno::from_raw_os_error(plan.errno.load(Ordering::Acquire)),
+            })
         }
     }
 }

@@ -40,8 +40,8 @@ use tokio::{
 };
 
 use super::{
-    login_env::LoginShell,
     Command, Control, Exit, Living, Processes, Running, Size, StartError, Status, Stdio,
+    login_env::LoginShell,
     protocol::{self, ENVIRONMENTS, MAX_MESSAGE, MAX_REPORT, Order, Report, Start},
     spawn::{self, Failure, Stage},
     tree::{self, Input},
@@ -118,7 +118,8 @@ impl Supervisor {
         let (exited, exit) = watch::channel(None);
         let (answer, answered) = oneshot::channel();
         let id = link.register(Entry { keeper: Arc::clone(&keeper), exited, answer: Some(answer) })?;
-        let tree = Tree { link: Arc::clone(&link), id, keeper, ended: AtomicBool::new(false), terminal: ours.terminal, stdin };
+        let tree =
+            Tree { link: Arc::clone(&link), id, keeper, ended: AtomicBool::new(false), terminal: ours.terminal, stdin };
         // From here on, leaving this function early drops `running`, and that ends whatever has been started.
         let running = Running { output: ours.output, input: ours.input, exit, control: Arc::new(tree) };
         link.send_start(id, &command, input, output);
@@ -141,7 +142,11 @@ impl Processes for Supervisor {
         Box::pin(self.start_command(command))
     }
 
-    fn read_login<'a>(&'a self, login: &'a LoginShell, env: Vec<OsString>) -> BoxFuture<'a, Result<Running, StartError>> {
+    fn read_login<'a>(
+        &'a self,
+        login: &'a LoginShell,
+        env: Vec<OsString>,
+    ) -> BoxFuture<'a, Result<Running, StartError>> {
         Box::pin(self.start_command(login.command(env)))
     }
 
@@ -172,7 +177,8 @@ fn check(command: &Command) -> Result<(), StartError> {
             return Err(StartError(format!("the {what} {} is not an absolute path", path.display())));
         }
     }
-    let arguments = command.argv.iter().enumerate().map(|(index, text)| (format!("argument {index}"), text.as_os_str()));
+    let arguments =
+        command.argv.iter().enumerate().map(|(index, text)| (format!("argument {index}"), text.as_os_str()));
     let variables = command.env.iter().map(|text| (format!("the variable {}", name_of(text)), text.as_os_str()));
     let paths = [&command.program, &command.cwd].map(|path| ("a path".to_owned(), path.as_os_str()));
     for (what, text) in arguments.chain(variables).chain(paths) {
@@ -242,12 +248,16 @@ fn explain(refused: Refused, command: &Command) -> StartError {
                 format!("the program {program} does not exist")
             }
         }
-        Refused::Failed(Failure { stage: Stage::Program, errno }) => format!("the program {program} cannot be run: {errno}"),
+        Refused::Failed(Failure { stage: Stage::Program, errno }) => {
+            format!("the program {program} cannot be run: {errno}")
+        }
         Refused::Failed(Failure { stage: Stage::Terminal, errno }) => format!("{program}: no terminal for it: {errno}"),
-        Refused::Failed(Failure { stage: Stage::Descriptors, errno }) => format!("{program}: no input or output for it: {errno}"),
+        Refused::Failed(Failure { stage: Stage::Descriptors, errno }) => {
+            format!("{program}: no input or output for it: {errno}")
+        }
         Refused::Failed(Failure { stage: Stage::Process, errno }) => format!("{program}: no process for it: {errno}"),
         Refused::Unsent(errno) => format!("{program}: the supervisor could not be reached: {errno}"),
-        Refused::Lost => format!("{program}: the supervisor ended before the command was started"),
+        Refused::Lost => format!("{program}: the supervisor ended before it said that the command runs"),
     })
 }
 
@@ -402,7 +412,8 @@ impl Link {
             }
             Report::Exited(id, status, living) => {
                 if let Some(entry) = commands.entries.get_mut(&id) {
-                    entry.answer(Err(Refused::Lost));
+                    // A command may kill its keeper before that says that it runs.
+                    entry.answer(Ok(()));
                     entry.exit(status_of(status), living);
                 }
             }

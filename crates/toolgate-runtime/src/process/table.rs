@@ -137,10 +137,9 @@ impl CommandSessions {
         }
     }
 
-    /// Why commands do not see the user's login environment, where they do not.
-    pub async fn env_warning(&self) -> Option<String> {
-        let processes = self.setup.processes.as_ref()?;
-        self.setup.env.captured(processes.as_ref()).await.warning.clone()
+    /// Why commands do not see the user's login environment, where it was tried and they do not.
+    pub fn warning(&self) -> Option<String> {
+        self.setup.env.read_already().and_then(|captured| captured.warning.clone())
     }
 
     /// Starts the line that the permit allows, in a shell, byte for byte.

@@ -203,6 +203,7 @@ fn entries(folder: &Path) -> impl Iterator<Item = PathBuf> + use<> {
 }
 
 #[cfg(test)]
+#[allow(clippy::unwrap_used)] // A test fails by panicking.
 mod tests {
     use super::*;
 
@@ -216,7 +217,8 @@ mod tests {
 
     #[test]
     fn both_ways_find_the_same() {
-        let mut child = std::process::Command::new("/bin/sh").args(["-c", "sleep 60 & sleep 60 & wait"]).spawn().unwrap();
+        let mut child =
+            std::process::Command::new("/bin/sh").args(["-c", "sleep 60 & sleep 60 & wait"]).spawn().unwrap();
         let until = std::time::Instant::now() + std::time::Duration::from_secs(20);
         let by_parent = loop {
             let found = descendants_by_parent(child.id(), &[], &parents());

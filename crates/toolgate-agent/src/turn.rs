@@ -1,0 +1,228 @@
+//! One model request: from the history to a whole answer, streamed as it comes and recorded when it is whole.
+
+use tokio_util::sync::CancellationToken;
+use toolgate_core::{
+    message::{
+        Event, Extra, ModelMessage, Partial, PartialEvent, Plain, RequestEnd, Role, Text, Thinking, TokenUsage, Tokens, ToolCallMessage,
+    },
+    outcome::StopReason,
+    tool::ToolCall,
+};
+use toolgate_runtime::trace::{Journal, TraceError};
+
+use crate::provider::{ErrorClass, ModelEvent, Provider, ProviderError, Request, Stop, Usage};
+
+/// How a request ended.
+pub enum TurnEnd {
+    /// The answer is whole, recorded and committed.
+    Answered(Answered),
+    /// There is no answer.
+    Failed(ProviderError),
+    /// The person stopped it.
+    Interrupted,
+}
+
+/// A whole answer.
+pub struct Answered {
+    /// What enters the history.
+    pub messages: Vec<ModelMessage>,
+    /// Its text alone.
+    pub text: String,
+    /// Its calls, in order.
+    pub calls: Vec<ToolCall>,
+    /// Those of them that the provider cut off although they can be read: they must not run.
+    pub cut: Vec<String>,
+    /// Why it ended.
+    pub stop: Stop,
+}
+
+/// Asks the model once. The request's begin and end are recorded, with everything that the model said between them.
+///
+/// # Errors
+/// When the trace cannot be written.
+pub async fn ask(
+    provider: &dyn Provider,
+    request: Request<'_>,
+    journal: &Journal,
+    used: &mut Tokens,
+    interrupt: &CancellationToken,
+) -> Result<TurnEnd, TraceError> {
+    journal.record(Event::RequestBegin(Plain::new()))?;
+    let mut draft = Draft::default();
+    let outcome = tokio::select! {
+        biased;
+        () = interrupt.cancelled() => None,
+        outcome = draft.fill(provider, request, journal) => Some(outcome),
+    };
+    draft.close_parts(journal);
+    match outcome {
+        None => {
+            end(journal, StopReason::Aborted, None)?;
+            Ok(TurnEnd::Interrupted)
+        }
+        Some(Err(error)) => {
+            end(journal, status_of(&error), Some(error.to_string()))?;
+            Ok(TurnEnd::Failed(error))
+        }
+        Some(Ok(stop)) => {
+            let request = draft.usage.tokens();
+            let answered = draft.into_answer(stop);
+            for message in &answered.messages {
+                journal.record(message.clone())?;
+            }
+            add(used, &request);
+            journal.record(Event::TokenUsage(TokenUsage { session: *used, request, extra: Extra::new() }))?;
+            end(journal, StopReason::Completed, None)?;
+            Ok(TurnEnd::Answered(answered))
+        }
+    }
+}
+
+fn end(journal: &Journal, status: StopReason, error_message: Option<String>) -> Result<(), TraceError> {
+    journal.record(Event::RequestEnd(RequestEnd {
+        status: status.as_str().to_owned(),
+        error_message,
+        attempt: None,
+        retry_in_ms: None,
+        extra: Extra::new(),
+    }))
+}
+
+/// The word that a trace has for an error.
+fn status_of(error: &ProviderError) -> StopReason {
+    match error.class {
+        ErrorClass::Auth => StopReason::Auth,
+        ErrorClass::Timeout => StopReason::Timeout,
+        ErrorClass::Cut | ErrorClass::Malformed => StopReason::Malformed,
+        _ => StopReason::Failed,
+    }
+}
+
+fn add(sum: &mut Tokens, more: &Tokens) {
+    sum.cache_read += more.cache_read;
+    sum.cache_write += more.cache_write;
+    sum.output += more.output;
+    sum.total += more.total;
+}
+
+/// An answer that is not whole yet.
+#[derive(Default)]
+struct Draft {
+    text: String,
+    thinking: String,
+    fidelity: Option<Box<serde_json::value::RawValue>>,
+    calls: Vec<ToolCall>,
+    cut: Vec<String>,
+    usage: Usage,
+    /// The part that is being shown, if any.
+    open: Option<Part>,
+}
+
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+enum Part {
+    Text,
+    Thinking,
+}
+
+impl Draft {
+    async fn fill(&mut self, provider: &dyn Provider, request: Request<'_>, journal: &Journal) -> Result<Stop, ProviderError> {
+        let mut answer = provider.stream(request).await?;
+        loop {
+            match answer.next().await? {
+                Some(ModelEvent::End(stop)) => return Ok(stop),
+                Some(event) => self.take(event, journal),
+                None => return Err(ProviderError::new(ErrorClass::Cut, "ended without a stop reason")),
+            }
+        }
+    }
+
+    fn take(&mut self, event: ModelEvent, journal: &Journal) {
+        match event {
+            ModelEvent::Text(more) | ModelEvent::Refusal(more) => {
+                self.show(Part::Text, &more, journal);
+                self.text.push_str(&more);
+            }
+            ModelEvent::Thinking(more) => {
+                self.show(Part::Thinking, &more, journal);
+                self.thinking.push_str(&more);
+            }
+            ModelEvent::Fidelity(native) => self.fidelity = Some(native),
+            ModelEvent::Call { call, valid } => {
+                // What is no JSON is refused by the check, which can say what is wrong with it.
+                if !valid && serde_json::from_str::<serde::de::IgnoredAny>(&call.arguments).is_ok() {
+                    self.cut.push(call.id.clone());
+                }
+                self.calls.push(call);
+            }
+            ModelEvent::Usage(usage) => self.usage = usage,
+            // A call is recorded when it is whole, in a moment; its pieces tell people nothing that they could act on.
+            ModelEvent::CallStart { .. } | ModelEvent::CallArguments { .. } | ModelEvent::End(_) => {}
+        }
+    }
+
+    fn show(&mut self, part: Part, more: &str, journal: &Journal) {
+        if self.open != Some(part) {
+            self.close_parts(journal);
+            journal.show(partial(part, PartialEvent::Start, None));
+            self.open = Some(part);
+        }
+        journal.show(partial(part, PartialEvent::Delta, Some(more)));
+    }
+
+    fn close_parts(&mut self, journal: &Journal) {
+        if let Some(part) = self.open.take() {
+            journal.show(partial(part, PartialEvent::Stop, None));
+        }
+    }
+
+    fn into_answer(self, stop: Stop) -> Answered {
+        let mut messages = Vec::new();
+        let (role, stop_reason) = (Role::Assistant, Some(StopReason::Completed));
+        if !self.thinking.is_empty() || self.fidelity.is_some() {
+            messages.push(ModelMessage::Thinking(Thinking {
+                role: Some(role),
+                thinking: self.thinking,
+                fidelity: self.fidelity,
+                stop_reason,
+                extra: Extra::new(),
+            }));
+        }
+        if !self.text.is_empty() {
+            let text = self.text.clone();
+            messages.push(ModelMessage::Text(Text { role, text, sender: None, fidelity: None, stop_reason, extra: Extra::new() }));
+        }
+        for call in &self.calls {
+            messages.push(ModelMessage::ToolCall(ToolCallMessage {
+                role: Some(role),
+                name: call.name.clone(),
+                arguments: call.arguments.clone(),
+                tool_call_id: call.id.clone(),
+                fidelity: None,
+                stop_reason,
+                extra: Extra::new(),
+            }));
+        }
+        Answered { messages, text: self.text, calls: self.calls, cut: self.cut, stop }
+    }
+}
+
+fn partial(part: Part, event_type: PartialEvent, more: Option<&str>) -> ModelMessage {
+    let more = more.map(str::to_owned);
+    let (text, thinking) = if part == Part::Text { (more, None) } else { (None, more) };
+    let partial = Partial {
+        event_type,
+        text,
+        thinking,
+        name: None,
+        arguments: None,
+        output: None,
+        images: Vec::new(),
+        tool_call_id: None,
+        stop_reason: None,
+        extra: Extra::new(),
+    };
+    match part {
+        Part::Text => ModelMessage::PartialText(partial),
+        Part::Thinking => ModelMessage::PartialThinking(partial),
+    }
+}

@@ -1,0 +1,127 @@
+//! The command line: what there is, and which file does it.
+
+mod call;
+mod demo;
+mod print;
+mod run;
+mod trace;
+
+use std::{path::PathBuf, process::ExitCode, str::FromStr};
+
+use clap::{Args, Parser, Subcommand, ValueEnum};
+use tokio_util::sync::CancellationToken;
+use toolgate_core::approval::ApprovalMode;
+
+use crate::{
+    failure::{Failure, INTERRUPTED, USAGE},
+    surroundings::Surroundings,
+};
+
+/// A tool runtime for language-model agents: every call checked, asked about, bounded and written down.
+#[derive(Parser)]
+#[command(name = "toolgate", version, disable_help_subcommand = true)]
+struct Cli {
+    #[command(subcommand)]
+    command: Command,
+}
+
+#[derive(Subcommand)]
+enum Command {
+    /// Give a model one task and run the tools that it calls.
+    Run(run::Run),
+    /// Run one tool call by hand, through the same gate.
+    Call(call::Call),
+    /// Show a whole session: a scripted model, real commands, one call denied. Needs no key and no network.
+    Demo,
+    /// List, show and verify what was written down.
+    #[command(subcommand)]
+    Trace(trace::Trace),
+}
+
+/// What every command that runs tools takes.
+#[derive(Args)]
+struct Common {
+    /// What happens to a call that no rule decides: allow-all, read-only, always-ask or deny-all.
+    #[arg(long, value_name = "MODE", value_parser = ApprovalMode::from_str, default_value = "allow-all")]
+    approve: ApprovalMode,
+    /// The workspace: the folder that the tools are bound to.
+    #[arg(short = 'C', value_name = "DIR")]
+    workspace: Option<PathBuf>,
+}
+
+/// What standard output carries.
+#[derive(Clone, Copy, PartialEq, Eq, ValueEnum)]
+enum OutputFormat {
+    /// The model's words.
+    Text,
+    /// One JSON object at the end.
+    Json,
+    /// Each message as a line of JSON, as it happens.
+    StreamJson,
+}
+
+/// Reads the command line and does what it says.
+pub(crate) fn main() -> ExitCode {
+    let cli = match Cli::try_parse() {
+        Ok(cli) => cli,
+        Err(error) => {
+            let _ = error.print();
+            return ExitCode::from(if error.use_stderr() { USAGE } else { 0 });
+        }
+    };
+    let surroundings = Surroundings::read();
+    let done = match cli.command {
+        Command::Run(run) => run.run(&surroundings),
+        Command::Call(call) => call.run(&surroundings),
+        Command::Demo => demo::run(&surroundings),
+        Command::Trace(trace) => trace.run(&surroundings),
+    };
+    match done {
+        Ok(code) => ExitCode::from(code),
+        Err(failure) => {
+            print::to_person(&failure.to_string());
+            ExitCode::from(failure.code)
+        }
+    }
+}
+
+/// Runs asynchronous work on this thread. One is enough: commands run in their own processes, and a second thread would cost memory
+/// and wake-ups for nothing.
+fn block_on<T>(work: impl Future<Output = Result<T, Failure>>) -> Result<T, Failure> {
+    let runtime = tokio::runtime::Builder::new_current_thread()
+        .enable_all()
+        .build()
+        .map_err(|error| Failure::run(format!("the runtime cannot start: {error}")))?;
+    let done = runtime.block_on(work);
+    // A thread that still waits for the disk has nothing to say that the seal did not wait for.
+    runtime.shutdown_background();
+    done
+}
+
+/// A token that the first Ctrl-C cancels, and SIGTERM and SIGHUP too. The second Ctrl-C ends the program at once; the supervisor then
+/// ends what still runs.
+fn interruptible() -> Result<CancellationToken, Failure> {
+    use tokio::signal::unix::{SignalKind, signal};
+    let token = CancellationToken::new();
+    for kind in [SignalKind::interrupt(), SignalKind::terminate(), SignalKind::hangup()] {
+        let mut signals = signal(kind).map_err(|error| Failure::run(format!("signals cannot be received: {error}")))?;
+        let token = token.clone();
+        tokio::spawn(async move {
+            while signals.recv().await.is_some() {
+                if token.is_cancelled() {
+                    std::process::exit(INTERRUPTED.into());
+                }
+                token.cancel();
+            }
+        });
+    }
+    Ok(token)
+}
+
+/// The folder of everything that lasts.
+fn state(surroundings: &Surroundings) -> Result<crate::state::State, Failure> {
+    surroundings.state_folder().map(crate::state::State::new).ok_or_else(|| {
+        Failure::configuration("there is no place for traces: neither HOME nor XDG_STATE_HOME is set")
+            .hint("set XDG_STATE_HOME to a folder that toolgate may write")
+    })
+}

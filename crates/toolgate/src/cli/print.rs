@@ -1,0 +1,132 @@
+//! The one place that prints: data to standard output, everything for people to standard error.
+#![allow(clippy::print_stdout, clippy::print_stderr)]
+
+use std::{
+    io::{self, Write},
+    sync::atomic::{AtomicBool, Ordering},
+};
+
+use serde_json::Value;
+use toolgate_core::{
+    message::{Body, Event, Message, ModelMessage, PartialEvent, ToolCallOutput},
+    outcome::StopReason,
+};
+use toolgate_runtime::trace::Observer;
+
+use super::OutputFormat;
+
+/// Lines of a result that are shown to people while a session runs; the trace has all of them.
+const SHOWN_LINES: usize = 8;
+
+/// A line for people.
+pub(super) fn to_person(line: &str) {
+    eprintln!("{line}");
+}
+
+/// A line of data. A reader that went away is not an error: what was to be done was done.
+pub(super) fn data(line: &str) {
+    let mut out = io::stdout().lock();
+    let _ = writeln!(out, "{line}");
+    let _ = out.flush();
+}
+
+/// A JSON value as data.
+pub(super) fn json(value: &Value) {
+    data(&value.to_string());
+}
+
+/// Shows a session while it runs.
+pub(super) struct Printer {
+    format: OutputFormat,
+    /// Whether calls and results go to standard output too, as `demo` shows them.
+    tells_all: bool,
+    /// Whether the text on standard output stands in the middle of a line.
+    open: AtomicBool,
+}
+
+impl Printer {
+    pub(super) fn new(format: OutputFormat) -> Self {
+        Self { format, tells_all: false, open: AtomicBool::new(false) }
+    }
+
+    /// A printer that tells the whole story on standard output.
+    pub(super) fn telling_all() -> Self {
+        Self { tells_all: true, ..Self::new(OutputFormat::Text) }
+    }
+
+    fn tell(&self, line: &str) {
+        if self.open.swap(false, Ordering::Relaxed) {
+            data("");
+        }
+        if self.tells_all { data(line) } else { to_person(line) }
+    }
+
+    fn text(&self, event: PartialEvent, text: Option<&str>) {
+        let mut out = io::stdout().lock();
+        match (event, text) {
+            (_, Some(text)) => {
+                let _ = write!(out, "{text}").and_then(|()| out.flush());
+                self.open.store(!text.ends_with('\n'), Ordering::Relaxed);
+            }
+            (PartialEvent::Stop, None) if self.open.swap(false, Ordering::Relaxed) => {
+                let _ = writeln!(out);
+            }
+            _ => {}
+        }
+    }
+
+    fn story(&self, message: &Message) {
+        match &message.body {
+            Body::Model(ModelMessage::PartialText(partial)) => self.text(partial.event_type, partial.text.as_deref()),
+            Body::Model(ModelMessage::ToolCallOutput(output)) => self.result(output),
+            Body::Event(Event::CallStarted(started)) => {
+                self.tell(&format!("> {}", started.summary.as_deref().unwrap_or(&started.tool_call_id)));
+            }
+            Body::Event(Event::ApprovalRequest(asked)) => self.tell(&format!("? {}: {}", asked.summary, asked.reason)),
+            _ => {}
+        }
+    }
+
+    fn result(&self, output: &ToolCallOutput) {
+        let lines: Vec<&str> = output.output.lines().collect();
+        if self.tells_all {
+            for line in lines.iter().take(SHOWN_LINES) {
+                self.tell(&format!("  {line}"));
+            }
+            if lines.len() > SHOWN_LINES {
+                self.tell(&format!("  ({} more lines)", lines.len() - SHOWN_LINES));
+            }
+        } else if output.stop_reason != Some(StopReason::Completed) {
+            self.tell(&format!("  {}", lines.last().unwrap_or(&"")));
+        }
+    }
+}
+
+impl Observer for Printer {
+    fn see(&self, message: &Message, seq: Option<u64>) {
+        match self.format {
+            OutputFormat::Text => self.story(message),
+            OutputFormat::Json => {}
+            OutputFormat::StreamJson => {
+                let mut value = serde_json::to_value(message).unwrap_or_default();
+                if let (Some(seq), Value::Object(map)) = (seq, &mut value) {
+                    map.insert("seq".into(), seq.into());
+                }
+                json(&value);
+            }
+        }
+        #[cfg(debug_assertions)]
+        fault::after_record(seq);
+    }
+}
+
+/// A fault that tests can order, in builds for tests alone: dying right after a record was written.
+#[cfg(debug_assertions)]
+mod fault {
+    pub(super) fn after_record(seq: Option<u64>) {
+        let ordered = std::env::var("TOOLGATE_FAULT").ok().and_then(|fault| fault.strip_prefix("kill-after-record:")?.parse().ok());
+        if ordered.is_some() && ordered == seq {
+            let _ = std::process::Command::new("/bin/kill").args(["-KILL", &std::process::id().to_string()]).status();
+        }
+    }
+}

@@ -1,0 +1,317 @@
+//! `toolgate run PROMPT`: one task, from the prompt to the answer, new or gone on with.
+
+use std::{io::Read, path::PathBuf, sync::Arc};
+
+use clap::{Args, ValueEnum};
+use serde_json::json;
+use toolgate_agent::{
+    history::Rebuilt,
+    prompt::{Surroundings as PromptSurroundings, system_prompt},
+    provider::{Endpoint, ModelId, Provider, chat::ChatProvider},
+    scripted::{Scripted, Step},
+    session::{RunEnd, RunStatus, Session, SessionSetup},
+};
+use toolgate_core::policy::Policy;
+use toolgate_runtime::{
+    approver::OnAsk,
+    environment::Environment,
+    ids,
+    trace::{Journal, TraceFile, now},
+    workspace::Workspace,
+};
+
+use super::{Common, OutputFormat, block_on, interruptible, print, state};
+use crate::{
+    failure::{Failure, INTERRUPTED, LIMIT, RUN_FAILED, WAITING},
+    state::{Indexed, State},
+    surroundings::Surroundings,
+    wiring::{self, Wish},
+};
+
+/// Where OpenAI's own models are.
+const OPENAI: &str = "https://api.openai.com/v1";
+
+/// Arguments of `toolgate run`.
+#[derive(Args)]
+pub(super) struct Run {
+    /// The task; `-` reads it from standard input. May be left out with -c and -r.
+    prompt: Option<String>,
+    /// The wire format that the model speaks.
+    #[arg(long, value_enum, default_value = "openai-chat")]
+    api: Api,
+    /// The model's name at its provider.
+    #[arg(long)]
+    model: Option<String>,
+    /// Where the provider is; by default $OPENAI_BASE_URL, else OpenAI itself.
+    #[arg(long, value_name = "URL")]
+    base_url: Option<String>,
+    /// The provider's name, for traces.
+    #[arg(long, value_name = "NAME")]
+    provider: Option<String>,
+    /// Model requests at most; 0 is no limit.
+    #[arg(long, value_name = "N", default_value_t = 0)]
+    max_turns: u32,
+    /// What standard output carries.
+    #[arg(long, value_enum, default_value = "text")]
+    output_format: OutputFormat,
+    /// What happens to a question when nobody is there: it is denied, or the run ends waiting and the question stays.
+    #[arg(long, value_enum, default_value = "deny")]
+    on_ask: OnAskArg,
+    /// Go on with this workspace's newest session.
+    #[arg(short = 'c', long = "continue", conflicts_with = "resume")]
+    go_on: bool,
+    /// Go on with this session.
+    #[arg(short = 'r', long, value_name = "ID")]
+    resume: Option<String>,
+    #[command(flatten)]
+    common: Common,
+}
+
+/// Wire formats.
+#[derive(Clone, Copy, PartialEq, Eq, ValueEnum)]
+enum Api {
+    /// OpenAI Chat Completions, and whatever speaks it.
+    OpenaiChat,
+    /// Answers from a file: a JSON list of `{text, calls: [[tool, arguments]]}`. For trying things without a model.
+    #[value(hide = true)]
+    Script,
+}
+
+#[derive(Clone, Copy, ValueEnum)]
+enum OnAskArg {
+    Deny,
+    Wait,
+}
+
+/// Where a run begins: nowhere, or in a trace.
+struct Start {
+    file: TraceFile,
+    rebuilt: Option<Rebuilt>,
+    entry: Indexed,
+    workspace: Workspace,
+}
+
+impl Run {
+    pub(super) fn run(self, surroundings: &Surroundings) -> Result<u8, Failure> {
+        let prompt = self.prompt()?;
+        let state = state(surroundings)?;
+        let secrets = surroundings.secrets();
+        let mut start = self.start(&state, &secrets)?;
+        let provider = self.provider(start.rebuilt.as_ref(), surroundings)?;
+        let journal = Arc::new(Journal::new(Some(start.file), Arc::new(print::Printer::new(self.output_format))));
+        let wish = Wish {
+            session: start.entry.session_id.clone(),
+            mode: self.common.approve,
+            policy: Policy::default(),
+            on_ask: match self.on_ask {
+                OnAskArg::Deny => OnAsk::Deny,
+                OnAskArg::Wait => OnAsk::Wait,
+            },
+            spill: state.spill_folder(&start.entry.session_id),
+            workspace: start.workspace.clone(),
+            converses: true,
+            login: true,
+        };
+        start.entry.status = "running".into();
+        state.index(&mut start.entry)?;
+        let end = block_on(async {
+            let interrupt = interruptible()?;
+            let environment = Arc::new(wiring::environment(wish, &journal, surroundings)?);
+            let system = match &start.rebuilt {
+                // The instructions of a session stay byte for byte what they were: providers cache by prefix.
+                Some(rebuilt) => rebuilt.meta.system_prompt.clone(),
+                None => prompt_for(&environment, &start.workspace),
+            };
+            let setup = SessionSetup {
+                id: start.entry.session_id.clone(),
+                provider,
+                environment: environment.clone(),
+                journal: journal.clone(),
+                system,
+                workspace: start.workspace.root().display().to_string(),
+                max_turns: (self.max_turns > 0).then_some(self.max_turns),
+            };
+            let mut session = match start.rebuilt {
+                Some(rebuilt) => Session::resume(setup, rebuilt)?,
+                None => Session::begin(setup)?,
+            };
+            let end = session.run(prompt.as_deref(), &interrupt).await;
+            if let Some(warning) = environment.commands().warning() {
+                print::to_person(&format!("warning: {warning}; commands saw toolgate's own environment"));
+            }
+            environment.close().await;
+            Ok(end?)
+        })?;
+        start.entry.head = end.head.clone();
+        start.entry.status = end.status.as_str().into();
+        state.index(&mut start.entry)?;
+        Ok(self.report(&end, &start.entry))
+    }
+
+    fn prompt(&self) -> Result<Option<String>, Failure> {
+        let prompt = match self.prompt.as_deref() {
+            Some("-") => {
+                let mut text = String::new();
+                let read = std::io::stdin().read_to_string(&mut text);
+                read.map_err(|error| Failure::usage(format!("the task cannot be read from standard input: {error}")))?;
+                Some(text)
+            }
+            other => other.map(str::to_owned),
+        };
+        match prompt {
+            Some(text) if text.trim().is_empty() => Err(Failure::usage("the task is empty").hint("toolgate run \"what to do\"")),
+            None if !self.go_on && self.resume.is_none() => {
+                Err(Failure::usage("there is no task").hint("toolgate run \"what to do\", or -c to go on with the newest session"))
+            }
+            prompt => Ok(prompt),
+        }
+    }
+
+    /// A new session, or the one that was asked for.
+    fn start(&self, state: &State, secrets: &[String]) -> Result<Start, Failure> {
+        if let Some(id) = &self.resume {
+            let entry = state.session(id).ok_or_else(|| {
+                Failure::usage(format!("there is no session {id}")).hint("toolgate trace list shows the sessions that there are")
+            })?;
+            return self.open(entry, secrets);
+        }
+        let workspace = wiring::workspace(self.common.workspace.as_deref())?;
+        if self.go_on {
+            for entry in state.sessions_of(workspace.root()) {
+                match self.open(entry.clone(), secrets) {
+                    Ok(start) => return Ok(start),
+                    Err(failure) => print::to_person(&format!("note: session {} cannot be continued: {failure}", entry.session_id)),
+                }
+            }
+            if self.prompt.is_none() {
+                return Err(Failure::usage("no session of this workspace can be continued, and there is no task for a new one")
+                    .hint("toolgate run \"what to do\""));
+            }
+            print::to_person("note: no session of this workspace can be continued; this is a new one");
+        }
+        let session_id = ids::session_id();
+        let trace = state.trace_path(&session_id);
+        let file = TraceFile::create(&trace, secrets)?;
+        let root = workspace.root().to_owned();
+        let entry = Indexed { session_id, workspace: root, trace, head: None, status: "new".into(), updated: String::new() };
+        Ok(Start { file, rebuilt: None, entry, workspace })
+    }
+
+    fn open(&self, entry: Indexed, secrets: &[String]) -> Result<Start, Failure> {
+        let workspace = wiring::workspace(Some(&entry.workspace))?;
+        let (file, bytes) = TraceFile::resume(&entry.trace, secrets)?;
+        let rebuilt = Rebuilt::read(&bytes).map_err(|error| Failure::run(error.to_string()))?;
+        if !rebuilt.skipped.is_empty() {
+            print::to_person(&format!("note: {} lines of the trace are no records and were left out", rebuilt.skipped.len()));
+        }
+        let nothing_to_do = rebuilt.is_answered() && rebuilt.unanswered().is_empty();
+        if nothing_to_do && self.prompt.is_none() {
+            return Err(Failure::usage(format!("session {} has nothing left to do", entry.session_id))
+                .hint("give it a further task: toolgate run -c \"what to do next\""));
+        }
+        Ok(Start { file, rebuilt: Some(rebuilt), entry, workspace })
+    }
+
+    fn provider(&self, rebuilt: Option<&Rebuilt>, surroundings: &Surroundings) -> Result<Arc<dyn Provider>, Failure> {
+        let known = rebuilt.map(|rebuilt| &rebuilt.meta);
+        let model = self.model.clone().or_else(|| known.map(|meta| meta.model_id.clone())).ok_or_else(|| {
+            Failure::configuration("no model is chosen")
+                .hint("--model NAME with OPENAI_API_KEY, or --model NAME --base-url URL for a server of your own; `toolgate demo` needs neither")
+        })?;
+        if self.api == Api::Script {
+            return script(&model);
+        }
+        let provider = self.provider.clone().or_else(|| known.map(|meta| meta.provider.clone())).unwrap_or_else(|| "openai".into());
+        let base_url = self.base_url.clone().or_else(|| surroundings.get("OPENAI_BASE_URL"));
+        let key = surroundings.get("OPENAI_API_KEY");
+        if key.is_none() && base_url.is_none() {
+            return Err(Failure::configuration("there is no key for OpenAI")
+                .hint("set OPENAI_API_KEY, or --base-url URL for a server that needs none"));
+        }
+        let base_url = base_url.unwrap_or_else(|| OPENAI.into());
+        let proxy = proxy_for(&base_url, surroundings);
+        let endpoint = Endpoint { base_url, key, proxy };
+        let chat = ChatProvider::new(ModelId { provider, model }, endpoint)
+            .map_err(|error| Failure::configuration(error.to_string()).hint("--base-url takes an address such as http://127.0.0.1:8080/v1"))?;
+        Ok(Arc::new(chat))
+    }
+
+    fn report(&self, end: &RunEnd, entry: &Indexed) -> u8 {
+        let (code, line) = match &end.status {
+            RunStatus::Completed => (0, None),
+            RunStatus::Waiting(keys) => {
+                let open: Vec<&str> = keys.iter().map(|key| key.call.as_str()).collect();
+                let again = format!("toolgate run -r {} --approve MODE", entry.session_id);
+                (WAITING, Some(format!("waiting: {} open ({}); go on with `{again}`", count(keys.len()), open.join(", "))))
+            }
+            RunStatus::Limit(limit) => (LIMIT, Some(format!("stopped: {limit} model requests were allowed (--max-turns)"))),
+            RunStatus::Failed(error) => (RUN_FAILED, Some(format!("error: {error}\nhint: {}", error.hint()))),
+            RunStatus::Interrupted => (INTERRUPTED, Some("interrupted; -c goes on from here".into())),
+        };
+        if let Some(line) = line {
+            print::to_person(&line);
+        }
+        let head = end.head.as_deref().unwrap_or_default();
+        match self.output_format {
+            OutputFormat::Json => {
+                let waiting = match &end.status {
+                    RunStatus::Waiting(keys) => json!(keys),
+                    _ => json!([]),
+                };
+                print::json(&json!({
+                    "session_id": entry.session_id, "status": end.status.as_str(), "text": end.text, "turns": end.turns,
+                    "usage": end.used, "waiting": waiting, "trace": entry.trace, "head": head,
+                }));
+            }
+            OutputFormat::Text | OutputFormat::StreamJson => {
+                print::to_person(&format!("trace: {} (head {head})", entry.trace.display()));
+            }
+        }
+        code
+    }
+}
+
+fn count(questions: usize) -> String {
+    if questions == 1 { "1 question is".into() } else { format!("{questions} questions are") }
+}
+
+/// The instructions for an environment's tools.
+pub(super) fn prompt_for(environment: &Environment, workspace: &Workspace) -> String {
+    let now = now();
+    let date = now.get(..10).unwrap_or_default();
+    let surroundings = PromptSurroundings { workspace: workspace.root(), platform: std::env::consts::OS, date };
+    system_prompt(environment.specs(), &surroundings)
+}
+
+/// The proxy that the user's environment names for this address.
+fn proxy_for(base_url: &str, surroundings: &Surroundings) -> Option<String> {
+    let host = base_url.split("://").nth(1)?.split(['/', ':']).next()?;
+    let either = |upper: &str| surroundings.get(upper).or_else(|| surroundings.get(&upper.to_lowercase()));
+    let direct = either("NO_PROXY").unwrap_or_default();
+    let exempt = direct.split(',').map(|name| name.trim().trim_start_matches('.')).any(|name| {
+        name == "*" || (!name.is_empty() && (host == name || host.ends_with(&format!(".{name}"))))
+    });
+    let local = host == "localhost" || host.starts_with("127.");
+    let proxy = if base_url.starts_with("https:") { either("HTTPS_PROXY") } else { either("HTTP_PROXY") };
+    proxy.or_else(|| either("ALL_PROXY")).filter(|_| !exempt && !local)
+}
+
+/// A scripted model from a file; the model's name is the file's.
+fn script(file: &str) -> Result<Arc<dyn Provider>, Failure> {
+    let bad = |error: String| Failure::configuration(format!("the script {file} cannot be used: {error}"));
+    let text = std::fs::read_to_string(PathBuf::from(file)).map_err(|error| bad(error.to_string()))?;
+    let steps: Vec<ScriptStep> = serde_json::from_str(&text).map_err(|error| bad(error.to_string()))?;
+    let steps = steps.into_iter().map(|step| Step {
+        text: step.text,
+        calls: step.calls.into_iter().map(|(tool, arguments)| (tool, arguments.to_string())).collect(),
+    });
+    Ok(Arc::new(Scripted::new(steps.collect())))
+}
+
+#[derive(serde::Deserialize)]
+struct ScriptStep {
+    #[serde(default)]
+    text: String,
+    #[serde(default)]
+    calls: Vec<(String, serde_json::Value)>,
+}

@@ -1,0 +1,106 @@
+//! What lasts between runs: where traces stand, and which session is whose.
+//!
+//! ```text
+//! traces/<date>/<session>_001.jsonl       the trace itself; nothing else here ends in .jsonl
+//! sessions/<workspace>/<session>.json     the index: where the trace is, its head's hash, how the last run ended
+//! spill/<session>/                        outputs of which the model read a part
+//! ```
+
+use std::{
+    fs,
+    io::{self, Write},
+    os::unix::fs::{DirBuilderExt, OpenOptionsExt},
+    path::{Path, PathBuf},
+};
+
+use serde::{Deserialize, Serialize};
+use toolgate_core::call::Digest;
+use toolgate_runtime::trace::now;
+
+use crate::failure::Failure;
+
+/// The folder of everything that lasts.
+#[derive(Debug, Clone)]
+pub(crate) struct State {
+    root: PathBuf,
+}
+
+/// One session in the index.
+#[derive(Debug, Clone, Serialize, Deserialize)]
+pub(crate) struct Indexed {
+    pub(crate) session_id: String,
+    pub(crate) workspace: PathBuf,
+    pub(crate) trace: PathBuf,
+    /// The hash of the last record; a trace that ends elsewhere has lost its tail.
+    pub(crate) head: Option<String>,
+    /// How the last run ended; `running` while one runs, and after a crash.
+    pub(crate) status: String,
+    /// When that was written.
+    pub(crate) updated: String,
+}
+
+impl State {
+    pub(crate) fn new(root: PathBuf) -> Self {
+        Self { root }
+    }
+
+    /// Where a new session's trace goes. The date is the session's own, so that an id leads to its file.
+    pub(crate) fn trace_path(&self, session_id: &str) -> PathBuf {
+        let date = session_id.get("session-".len()..)
+            .and_then(|rest| rest.get(.."2026-01-01".len())).unwrap_or("undated");
+        self.root.join("traces").join(date).join(format!("{session_id}_001.jsonl"))
+    }
+
+    pub(crate) fn spill_folder(&self, session_id: &str) -> PathBuf {
+        self.root.join("spill").join(session_id)
+    }
+
+    fn workspace_folder(&self, workspace: &Path) -> PathBuf {
+        let digest = Digest::of(workspace.as_os_str().as_encoded_bytes());
+        self.root.join("sessions").join(&digest.as_str()[..16])
+    }
+
+    /// Writes a session's entry, whole or not at all.
+    pub(crate) fn index(&self, entry: &mut Indexed) -> Result<(), Failure> {
+        entry.updated = now();
+        let folder = self.workspace_folder(&entry.workspace);
+        let path = folder.join(format!("{}.json", entry.session_id));
+        let write = || -> io::Result<()> {
+            fs::DirBuilder::new().recursive(true).mode(0o700).create(&folder)?;
+            let new = path.with_extension("new");
+            let mut file = fs::OpenOptions::new().write(true).create(true).truncate(true).mode(0o600).open(&new)?;
+            file.write_all(&serde_json::to_vec(entry).map_err(io::Error::other)?)?;
+            fs::rename(&new, &path)
+        };
+        write().map_err(|error| {
+            Failure::run(format!("the session index {} cannot be written: {error}", path.display()))
+                .hint("free space, or set XDG_STATE_HOME to a folder that can be written")
+        })
+    }
+
+    /// The sessions of a workspace, newest first.
+    pub(crate) fn sessions_of(&self, workspace: &Path) -> Vec<Indexed> {
+        let mut found = read_folder(&self.workspace_folder(workspace));
+        found.sort_by(|a, b| b.updated.cmp(&a.updated));
+        found
+    }
+
+    /// All sessions, newest first.
+    pub(crate) fn sessions(&self) -> Vec<Indexed> {
+        let folders = fs::read_dir(self.root.join("sessions")).into_iter().flatten().flatten();
+        let mut found: Vec<_> = folders.flat_map(|folder| read_folder(&folder.path())).collect();
+        found.sort_by(|a, b| b.updated.cmp(&a.updated));
+        found
+    }
+
+    /// The session of this id.
+    pub(crate) fn session(&self, id: &str) -> Option<Indexed> {
+        self.sessions().into_iter().find(|entry| entry.session_id == id)
+    }
+}
+
+fn read_folder(folder: &Path) -> Vec<Indexed> {
+    let entries = fs::read_dir(folder).into_iter().flatten().flatten().map(|entry| entry.path());
+    let entries = entries.filter(|path| path.extension().is_some_and(|extension| extension == "json"));
+    entries.filter_map(|path| serde_json::from_slice(&fs::read(path).ok()?).ok()).collect()
+}

@@ -1,0 +1,53 @@
+//! What this process was started in: the one place that reads the environment.
+
+use std::{ffi::OsString, path::PathBuf};
+
+use toolgate_runtime::process::{command_env::is_secret_name, login_env::LoginShell};
+
+/// The environment, read once.
+pub(crate) struct Surroundings {
+    vars: Vec<(OsString, OsString)>,
+}
+
+impl Surroundings {
+    /// Reads the process's environment.
+    pub(crate) fn read() -> Self {
+        Self { vars: std::env::vars_os().collect() }
+    }
+
+    /// A variable as text; an empty one counts as unset.
+    pub(crate) fn get(&self, name: &str) -> Option<String> {
+        let (_, value) = self.vars.iter().find(|(known, _)| known == name)?;
+        value.to_str().filter(|value| !value.is_empty()).map(str::to_owned)
+    }
+
+    /// Everything, for commands.
+    pub(crate) fn vars(&self) -> Vec<(OsString, OsString)> {
+        self.vars.clone()
+    }
+
+    /// Values that must not reach a trace: those of variables that look like secrets.
+    pub(crate) fn secrets(&self) -> Vec<String> {
+        let secret = |(name, _): &&(OsString, OsString)| name.to_str().is_some_and(is_secret_name);
+        self.vars.iter().filter(secret).filter_map(|(_, value)| value.to_str().map(str::to_owned)).collect()
+    }
+
+    /// The user's home directory.
+    pub(crate) fn home(&self) -> Option<PathBuf> {
+        self.get("HOME").map(PathBuf::from)
+    }
+
+    /// Where toolgate keeps what it writes: `$XDG_STATE_HOME/toolgate`, by default `~/.local/state/toolgate`.
+    pub(crate) fn state_folder(&self) -> Option<PathBuf> {
+        let base = self.get("XDG_STATE_HOME").map(PathBuf::from).filter(|path| path.is_absolute());
+        base.or_else(|| self.home().map(|home| home.join(".local/state"))).map(|base| base.join("toolgate"))
+    }
+
+    /// The user's login shell; none without a home to start it in.
+    pub(crate) fn login_shell(&self) -> Option<LoginShell> {
+        let shell = self.get("SHELL").map(PathBuf::from).filter(|path| path.is_absolute());
+        let shell = shell.unwrap_or_else(|| toolgate_runtime::process::table::DEFAULT_SHELL.into());
+        let cache = self.get("XDG_RUNTIME_DIR").map(PathBuf::from);
+        self.home().map(|home| LoginShell { shell, home, cache })
+    }
+}

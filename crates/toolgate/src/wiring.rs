@@ -1,0 +1,77 @@
+//! Where everything is put together, once. Every dependency of a session is a parameter below this file.
+
+use std::{
+    path::{Path, PathBuf},
+    sync::Arc,
+};
+
+use toolgate_core::{approval::ApprovalMode, policy::Policy};
+use toolgate_runtime::{
+    approver::{OnAsk, Unattended},
+    environment::{Environment, Setup},
+    output::spill::SpillFolder,
+    process::{
+        command_env::EnvPolicy,
+        login_env::EnvSource,
+        supervisor::{Program, Supervisor},
+        table::CommandSetup,
+    },
+    registry::Registry,
+    tools::builtin,
+    trace::Journal,
+    workspace::Workspace,
+};
+
+use crate::{failure::Failure, surroundings::Surroundings};
+
+/// The hidden word that turns this program into a supervisor.
+pub(crate) const SUPERVISOR: &str = "supervisor";
+
+/// What differs between the ways of using an environment.
+pub(crate) struct Wish {
+    pub(crate) session: String,
+    pub(crate) mode: ApprovalMode,
+    pub(crate) policy: Policy,
+    pub(crate) on_ask: OnAsk,
+    pub(crate) workspace: Workspace,
+    pub(crate) spill: PathBuf,
+    /// Whether a call comes back while its command runs on, and can be sent input later.
+    pub(crate) converses: bool,
+    /// Whether commands see the login shell's environment.
+    pub(crate) login: bool,
+}
+
+/// An environment with the built-in tools.
+pub(crate) fn environment(wish: Wish, journal: &Arc<Journal>, surroundings: &Surroundings) -> Result<Environment, Failure> {
+    let mut registry = Registry::default();
+    for tool in builtin() {
+        registry.add(tool).map_err(|error| Failure::configuration(error.to_string()))?;
+    }
+    let login = if wish.login { surroundings.login_shell() } else { None };
+    let env = EnvSource::new(surroundings.vars(), login, EnvPolicy::default());
+    let commands = CommandSetup { takes_input: wish.converses, yields: wish.converses, ..CommandSetup::new(supervisor()?, env) };
+    Ok(Environment::new(Setup {
+        session: wish.session,
+        registry,
+        approver: Arc::new(Unattended::new(wish.mode, wish.policy, wish.on_ask)),
+        journal: journal.clone(),
+        commands,
+        workspace: wish.workspace,
+        spills: Some(SpillFolder::new(wish.spill)),
+    }))
+}
+
+/// This program, as a supervisor. By the kernel's own link to it, so that an update of the file does not change what runs.
+fn supervisor() -> Result<Arc<Supervisor>, Failure> {
+    let path = PathBuf::from("/proc/self/exe");
+    Ok(Arc::new(Supervisor::new(Program { path, args: vec![SUPERVISOR.into()] })))
+}
+
+/// The folder that tools are bound to.
+pub(crate) fn workspace(folder: Option<&Path>) -> Result<Workspace, Failure> {
+    let folder = folder.unwrap_or(Path::new("."));
+    Workspace::open(folder).map_err(|error| {
+        Failure::usage(format!("the workspace {} cannot be opened: {error}", folder.display()))
+            .hint("-C DIR names the folder that the tools are bound to; it must exist")
+    })
+}
