@@ -146,7 +146,11 @@ impl Reading {
                 self.outputs.insert(output.tool_call_id.clone(), output);
             }
             Body::Model(message) => self.message(message),
-            Body::Event(Event::RequestBegin(_)) => self.answer = Some(Vec::new()),
+            Body::Event(Event::RequestBegin(_)) => {
+                // One that never ended, because a crash came, is over when the next one begins.
+                self.end_request(false);
+                self.answer = Some(Vec::new());
+            }
             Body::Event(Event::RequestEnd(end)) => self.end_request(end.status == "completed"),
             Body::Event(Event::CallStarted(started)) => {
                 self.started.insert(started.tool_call_id);
@@ -260,6 +264,7 @@ mod tests {
             assert!(!rebuilt.is_answered());
         }
         assert_eq!(shape(&read(&[user("go"), begin(), said("half")]).history()), ["go"]);
+        assert_eq!(shape(&read(&[user("go"), begin(), user("after a crash"), begin(), said("x"), end("completed")]).history()), ["go", "after a crash", "x"]);
         assert_eq!(shape(&read(&[user("go"), begin(), user("steer"), said("x"), end("completed")]).history()), ["go", "x", "steer"]);
     }
 

@@ -76,8 +76,6 @@ pub struct RunEnd {
     pub status: RunStatus,
     /// The last thing that the model said.
     pub text: String,
-    /// The hash of the trace's last record.
-    pub head: Option<String>,
     /// Tokens of the session so far.
     pub used: Tokens,
     /// Model requests of this run.
@@ -182,7 +180,8 @@ impl Session {
         !self.open.is_empty()
     }
 
-    /// Runs until the model has no more calls, a question stays open, a limit is reached or something ends it. The run is sealed.
+    /// Runs until the model has no more calls, a question stays open, a limit is reached or something ends it. The caller then ends what
+    /// is to end with the run and calls [`Session::seal`].
     ///
     /// Open calls of an earlier run come first; while one of them still waits, the prompt is not taken and the run ends waiting.
     ///
@@ -199,8 +198,15 @@ impl Session {
             RunStatus::Failed(error) => self.abort(format!("llm request error: {error}"))?,
             RunStatus::Completed | RunStatus::Waiting(_) | RunStatus::Limit(_) => {}
         }
-        let head = self.setup.journal.seal(status.as_str())?;
-        Ok(RunEnd { status, text: progress.text, head, used: self.used, turns: progress.turns })
+        Ok(RunEnd { status, text: progress.text, used: self.used, turns: progress.turns })
+    }
+
+    /// Seals a run: its records are whole and on disk. Returns the hash of the last one.
+    ///
+    /// # Errors
+    /// When the trace cannot be written.
+    pub fn seal(&self, end: &RunEnd) -> Result<Option<String>, TraceError> {
+        self.setup.journal.seal(end.status.as_str())
     }
 
     async fn advance(&mut self, prompt: Option<&str>, interrupt: &CancellationToken, progress: &mut Progress) -> Result<RunStatus, TraceError> {

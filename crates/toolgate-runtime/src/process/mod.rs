@@ -40,7 +40,7 @@ pub trait Processes: Send + Sync {
     /// takes no permit.
     fn read_login<'a>(&'a self, login: &'a login_env::LoginShell, env: Vec<OsString>) -> BoxFuture<'a, Result<Running, StartError>>;
 
-    /// Ends everything and waits until it is gone, two seconds at most. Returns what had to be ended.
+    /// Ends everything and waits until it is gone, two and a half seconds at most. Returns what had to be ended.
     fn close(&self) -> BoxFuture<'_, Vec<Living>>;
 }
 
@@ -141,6 +141,29 @@ pub enum Status {
     Signal(i32),
     /// The supervisor died, and nobody knows.
     Lost,
+}
+
+impl std::fmt::Display for Status {
+    fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
+        match self {
+            Self::Code(code) => write!(f, "exit code {code}"),
+            Self::Signal(signal) => write!(f, "terminated by signal {}", signal_name(*signal)),
+            Self::Lost => f.write_str("outcome unknown"),
+        }
+    }
+}
+
+/// A signal's name as people know it.
+pub fn signal_name(signal: i32) -> String {
+    const NAMES: &[(i32, &str)] = &[
+        (libc::SIGHUP, "SIGHUP"), (libc::SIGINT, "SIGINT"), (libc::SIGQUIT, "SIGQUIT"), (libc::SIGILL, "SIGILL"),
+        (libc::SIGTRAP, "SIGTRAP"), (libc::SIGABRT, "SIGABRT"), (libc::SIGBUS, "SIGBUS"), (libc::SIGFPE, "SIGFPE"),
+        (libc::SIGKILL, "SIGKILL"), (libc::SIGUSR1, "SIGUSR1"), (libc::SIGSEGV, "SIGSEGV"), (libc::SIGUSR2, "SIGUSR2"),
+        (libc::SIGPIPE, "SIGPIPE"), (libc::SIGALRM, "SIGALRM"), (libc::SIGTERM, "SIGTERM"), (libc::SIGXCPU, "SIGXCPU"),
+        (libc::SIGXFSZ, "SIGXFSZ"), (libc::SIGSYS, "SIGSYS"),
+    ];
+    let known = NAMES.iter().find(|(number, _)| *number == signal);
+    known.map_or_else(|| signal.to_string(), |(_, name)| (*name).to_owned())
 }
 
 /// Why a command did not start.

@@ -12,7 +12,7 @@ use std::{
 use toolgate_core::message::{CommandSessionEvent, Event, Extra};
 
 use super::{
-    Command, Exit, Living, Processes, Size, Stdio,
+    Command, Living, Processes, Size, Status, Stdio,
     command_env::EnvPolicy,
     login_env::{Captured, EnvSource},
     session::CommandSession,
@@ -90,7 +90,7 @@ struct Slot {
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub enum Gone {
     /// It ended and its output was read.
-    Exited(Exit),
+    Exited(Status),
     /// Somebody ended it.
     Killed(&'static str),
     /// It had to make room.
@@ -199,10 +199,10 @@ impl CommandSessions {
     }
 
     /// The session ended and everything it printed was read. What it left running lives until the session ends.
-    pub fn finish(&self, session: &CommandSession, exit: &Exit) {
-        self.note("exited", &session.id, None, Some(format!("{:?}", exit.status)));
-        if exit.living.is_empty() {
-            self.remove(&session.id, Gone::Exited(exit.clone()));
+    pub fn finish(&self, session: &CommandSession, status: Status, alone: bool) {
+        self.note("exited", &session.id, None, Some(status.to_string()));
+        if alone {
+            self.remove(&session.id, Gone::Exited(status));
         }
     }
 

@@ -9,7 +9,7 @@ use toolgate_core::{
     tool::{Effect, Prepared, ToolKind, ToolSpec, Truncate},
 };
 
-use super::report::{described, report_gone};
+use super::report::report_gone;
 use crate::{
     BoxFuture,
     gate::Permit,
@@ -70,7 +70,7 @@ impl Tool for KillCommand {
             Ok(Done::noted(
                 StopReason::Completed,
                 match exited {
-                    Some(exit) => format!("[process {id} had already exited ({}); session removed]", described(exit.status)),
+                    Some(exit) => format!("[process {id} had already exited ({}); session removed]", exit.status),
                     None => format!("[process {id} killed with everything it started (SIGTERM, SIGKILL after a second)]"),
                 },
             ))

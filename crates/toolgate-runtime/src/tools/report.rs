@@ -6,7 +6,7 @@ use toolgate_core::outcome::StopReason;
 
 use crate::{
     process::{
-        Exit, Living, Status,
+        Living, Status, signal_name,
         session::{CommandSession, Seen},
         table::{CommandSessions, Gone},
     },
@@ -33,18 +33,20 @@ pub(super) fn report(commands: &CommandSessions, session: &CommandSession, seen:
     let id = &session.id;
     match seen {
         Seen::Exited { exit, still_printing } => {
-            commands.finish(session, &exit);
+            // Looked at now and not at the exit: some have ended meanwhile, and the others have their own names by now.
+            let living = if exit.living.is_empty() { Vec::new() } else { session.living() };
+            commands.finish(session, exit.status, living.is_empty());
             let (stop, status) = ended(exit.status);
             let mut notes: Vec<String> = status.into_iter().collect();
             if still_printing {
                 notes.push("[the shell has ended; a process that it started goes on printing, and was waited for for 2 s]".into());
             }
-            if !exit.living.is_empty() {
+            if !living.is_empty() {
                 notes.push(format!(
                     "[{} started by it still running: {}; ended with the session, or by kill_command; input_command reads what they \
                      print (process_id {id})]",
-                    counted(exit.living.len(), "process", "processes"),
-                    named(&exit.living)
+                    counted(living.len(), "process", "processes"),
+                    named(&living)
                 ));
             }
             Done { stop: Some(stop), note: (!notes.is_empty()).then(|| notes.join("\n")), ..Done::default() }
@@ -73,9 +75,9 @@ const HINT: [&str; 2] = ["; use input_command to send input or poll for output",
 /// The answer about a session that is no longer there.
 pub(super) fn report_gone(tool: &str, id: &str, gone: Option<Gone>) -> Done {
     match gone {
-        Some(Gone::Exited(Exit { status, .. })) => {
+        Some(Gone::Exited(status)) => {
             let (stop, _) = ended(status);
-            Done::noted(stop, format!("[process {id} had exited ({}); all of its output was read]", described(status)))
+            Done::noted(stop, format!("[process {id} had exited ({status}); all of its output was read]"))
         }
         Some(Gone::Killed(why)) => Done::noted(StopReason::Failed, format!("[{tool} error: process {id} was killed: {why}]")),
         Some(Gone::Evicted) => Done::noted(
@@ -103,30 +105,9 @@ fn ended(status: Status) -> (StopReason, Option<String>) {
     }
 }
 
-/// Words for a status inside a sentence.
-pub(super) fn described(status: Status) -> String {
-    match status {
-        Status::Code(code) => format!("exit code {code}"),
-        Status::Signal(signal) => format!("terminated by signal {}", signal_name(signal)),
-        Status::Lost => "outcome unknown".into(),
-    }
-}
-
 /// Signals that a program does not get by its own fault.
 fn is_external(signal: i32) -> bool {
     matches!(signal, libc::SIGTERM | libc::SIGKILL | libc::SIGHUP | libc::SIGINT | libc::SIGQUIT)
-}
-
-fn signal_name(signal: i32) -> String {
-    const NAMES: &[(i32, &str)] = &[
-        (libc::SIGHUP, "SIGHUP"), (libc::SIGINT, "SIGINT"), (libc::SIGQUIT, "SIGQUIT"), (libc::SIGILL, "SIGILL"),
-        (libc::SIGTRAP, "SIGTRAP"), (libc::SIGABRT, "SIGABRT"), (libc::SIGBUS, "SIGBUS"), (libc::SIGFPE, "SIGFPE"),
-        (libc::SIGKILL, "SIGKILL"), (libc::SIGUSR1, "SIGUSR1"), (libc::SIGSEGV, "SIGSEGV"), (libc::SIGUSR2, "SIGUSR2"),
-        (libc::SIGPIPE, "SIGPIPE"), (libc::SIGALRM, "SIGALRM"), (libc::SIGTERM, "SIGTERM"), (libc::SIGXCPU, "SIGXCPU"),
-        (libc::SIGXFSZ, "SIGXFSZ"), (libc::SIGSYS, "SIGSYS"),
-    ];
-    let known = NAMES.iter().find(|(number, _)| *number == signal);
-    known.map_or_else(|| signal.to_string(), |(_, name)| (*name).to_owned())
 }
 
 /// `1 process`, `2 processes`.
@@ -161,7 +142,7 @@ mod tests {
     #[test]
     fn the_four_ways_to_be_gone_read_differently() {
         let texts = [
-            report_gone("t", "p", Some(Gone::Exited(Exit { status: Status::Code(3), living: vec![] }))),
+            report_gone("t", "p", Some(Gone::Exited(Status::Code(3)))),
             report_gone("t", "p", Some(Gone::Killed("by kill_command"))),
             report_gone("t", "p", Some(Gone::Evicted)),
             report_gone("t", "p", None),

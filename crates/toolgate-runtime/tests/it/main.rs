@@ -4,5 +4,5 @@
 mod commands;
 mod door;
 mod examples;
-//mod supervisor;
+mod supervisor;
 mod support;

@@ -94,7 +94,7 @@ impl Call {
             value["decision"] = decision.clone();
             print::json(&value);
         } else {
-            print::data(&output.output);
+            print::text(&output.output);
         }
         Ok(match output.stop_reason {
             _ if interrupted => INTERRUPTED,

@@ -50,7 +50,7 @@ pub(super) fn run(surroundings: &Surroundings) -> Result<u8, Failure> {
         login: false,
     };
     print::data("A scripted model, the real gate, real commands. Lines with > are calls that run.\n");
-    let end = block_on(async {
+    let head = block_on(async {
         let interrupt = interruptible()?;
         let environment = Arc::new(wiring::environment(wish, &journal, surroundings)?);
         let setup = SessionSetup {
@@ -62,12 +62,13 @@ pub(super) fn run(surroundings: &Surroundings) -> Result<u8, Failure> {
             workspace: workspace.root().display().to_string(),
             max_turns: None,
         };
-        let end = Session::begin(setup)?.run(Some("Make a note, count its words, then clean up."), &interrupt).await?;
+        let mut session = Session::begin(setup)?;
+        let end = session.run(Some("Make a note, count its words, then clean up."), &interrupt).await?;
         environment.close().await;
-        Ok(end)
+        Ok(session.seal(&end)?)
     })?;
     let trace = journal.path().unwrap_or_default();
-    print::data(&format!("\nEvery step stands in a trace that can be verified (head {}).", end.head.unwrap_or_default()));
+    print::data(&format!("\nEvery step stands in a trace that can be verified (head {}).", head.unwrap_or_default()));
     print::data(&format!("toolgate trace verify {}", trace.display()));
     print::data(&format!("{}", trace.display()));
     Ok(0)

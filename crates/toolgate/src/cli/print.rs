@@ -30,6 +30,11 @@ pub(super) fn data(line: &str) {
     let _ = out.flush();
 }
 
+/// A text as data, on lines of its own.
+pub(super) fn text(text: &str) {
+    data(text.strip_suffix('\n').unwrap_or(text));
+}
+
 /// A JSON value as data.
 pub(super) fn json(value: &Value) {
     data(&value.to_string());
@@ -126,7 +131,7 @@ mod fault {
     pub(super) fn after_record(seq: Option<u64>) {
         let ordered = std::env::var("TOOLGATE_FAULT").ok().and_then(|fault| fault.strip_prefix("kill-after-record:")?.parse().ok());
         if ordered.is_some() && ordered == seq {
-            let _ = std::process::Command::new("/bin/kill").args(["-KILL", &std::process::id().to_string()]).status();
+            let _ = std::process::Command::new("/bin/bash").args(["-c", &format!("kill -KILL {}", std::process::id())]).status();
         }
     }
 }

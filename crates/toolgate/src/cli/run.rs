@@ -114,7 +114,7 @@ impl Run {
         };
         start.entry.status = "running".into();
         state.index(&mut start.entry)?;
-        let end = block_on(async {
+        let (head, end) = block_on(async {
             let interrupt = interruptible()?;
             let environment = Arc::new(wiring::environment(wish, &journal, surroundings)?);
             let system = match &start.rebuilt {
@@ -140,9 +140,10 @@ impl Run {
                 print::to_person(&format!("warning: {warning}; commands saw toolgate's own environment"));
             }
             environment.close().await;
-            Ok(end?)
+            let end = end?;
+            Ok((session.seal(&end)?, end))
         })?;
-        start.entry.head = end.head.clone();
+        start.entry.head = head;
         start.entry.status = end.status.as_str().into();
         state.index(&mut start.entry)?;
         Ok(self.report(&end, &start.entry))
@@ -251,7 +252,7 @@ impl Run {
         if let Some(line) = line {
             print::to_person(&line);
         }
-        let head = end.head.as_deref().unwrap_or_default();
+        let head = entry.head.as_deref().unwrap_or_default();
         match self.output_format {
             OutputFormat::Json => {
                 let waiting = match &end.status {

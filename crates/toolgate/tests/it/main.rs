@@ -1,0 +1,7 @@
+//! The binary's integration tests, in one binary.
+#![allow(clippy::unwrap_used, clippy::expect_used, clippy::disallowed_methods, clippy::disallowed_types, missing_docs, unreachable_pub)]
+
+mod cli;
+mod kill;
+mod support;
+mod tidy;

@@ -1,0 +1,223 @@
+//! The command line as people and scripts meet it: what it prints where, and how it ends.
+
+use std::{
+    io::{Read, Write},
+    net::TcpListener,
+    process::Stdio,
+    thread,
+};
+
+use serde_json::{Value, json};
+
+use crate::support::{Place, outcome, running, until};
+
+#[test]
+fn one_call_by_hand() {
+    let place = Place::new();
+    let (code, out, _) = place.run(&["call", "exec_command", r#"{"cmd":"echo hi"}"#, "--json"]);
+    let result: Value = serde_json::from_str(&out).unwrap();
+    assert_eq!((code, result["type"].as_str(), result["output"].as_str()), (0, Some("tool_call_output"), Some("hi\n")));
+    assert_eq!((result["stop_reason"].as_str(), result["decision"]["decision"].as_str()), (Some("completed"), Some("allow")));
+    assert_eq!(result["decision"]["source"], "mode");
+    assert!(result.get("arguments").is_none());
+
+    assert_eq!(place.run(&["call", "exec_command", r#"{"cmd":"exit 3"}"#]), (1, "[exit code: 3]\n".into(), String::new()));
+    let (code, out, _) = place.run(&["call", "exec_command", r#"{"cmd":"touch made"}"#, "--approve", "deny-all"]);
+    assert!(code == 4 && out.starts_with("Tool call denied by policy: ") && !place.work().join("made").exists());
+    let (code, out, _) = place.run(&["call", "exec_command", r#"{"cmd":"#]);
+    assert!(code == 1 && out.contains("not valid JSON"), "{out}");
+    let (code, out, _) = place.run(&["call", "exec_command", r#"{"cmd":"cat; echo end"}"#]);
+    assert_eq!((code, out.as_str()), (0, "end\n"), "a single call has no input");
+}
+
+#[test]
+fn a_call_ends_what_is_left_and_leaves_a_trace_that_verifies() {
+    let place = Place::new();
+    let (code, out, _) = place.run(&["call", "exec_command", r#"{"cmd":"setsid sleep 18273 & echo up"}"#]);
+    assert!(code == 0 && out.starts_with("up\n"), "{out}");
+    until("it is gone", || running("sleep 18273").is_empty());
+    let (code, out, _) = place.run(&["trace", "verify", place.trace().to_str().unwrap()]);
+    assert!(code == 0 && out.contains("holds, head "), "{out}");
+}
+
+#[test]
+fn the_demo_is_a_whole_session_with_one_call_denied() {
+    let place = Place::new();
+    let (code, out, err) = place.run(&["demo"]);
+    assert_eq!(code, 0, "{err}");
+    assert!(out.contains("Tool call denied by policy: the rule `Bash(rm *)`") && out.contains("cat: missing.txt: No such file"), "{out}");
+    let trace = out.lines().last().unwrap();
+    assert!(trace.starts_with('/') && !trace.contains(' '), "{trace}");
+    let (code, out, _) = place.run(&["trace", "verify", trace]);
+    assert!(code == 0 && !out.contains("not sealed"), "{out}");
+    let (code, out, _) = place.run(&["trace", "show", trace]);
+    assert!(code == 0 && out.contains("deny call_3_1") && out.contains("sandbox") && out.contains("sealed: completed"), "{out}");
+    assert_eq!(place.records().iter().find(|record| record["payload"]["type"] == "sandbox").unwrap()["payload"]["mode"], "off");
+}
+
+#[test]
+fn a_changed_trace_is_found_and_so_is_a_removed_tail() {
+    let place = Place::new();
+    let script = place.script(&json!([{ "text": "hello" }]));
+    assert_eq!(place.run(&["run", "go", "--api", "script", "--model", &script]).0, 0);
+    let trace = place.trace();
+    let whole = std::fs::read_to_string(&trace).unwrap();
+    std::fs::write(&trace, whole.replacen("hello", "hullo", 1)).unwrap();
+    let (code, out, _) = place.run(&["trace", "verify", trace.to_str().unwrap()]);
+    assert!(code == 6 && out.contains("does not hold: line "), "{out}");
+    let shorter: Vec<&str> = whole.split_inclusive('\n').collect();
+    std::fs::write(&trace, shorter[..shorter.len() - 1].concat()).unwrap();
+    let (code, out, _) = place.run(&["trace", "verify", trace.to_str().unwrap()]);
+    assert!(code == 6 && out.contains("records are missing at its end"), "{out}");
+}
+
+#[test]
+fn usage_and_configuration_errors_say_what_to_do() {
+    let place = Place::new();
+    for (args, code, part) in [
+        (&["run"][..], 2, "hint: toolgate run"),
+        (&["run", "go"], 3, "hint: --model NAME"),
+        (&["run", "go", "--model", "m"], 3, "hint: set OPENAI_API_KEY"),
+        (&["run", "go", "--model", "m", "--base-url", "nonsense"], 3, "not an http:// or https:// address"),
+        (&["run", "go", "--approve", "maybe"], 2, "is no approval mode"),
+        (&["run", "go", "--api", "telepathy"], 2, "possible values"),
+        (&["run", "go", "-C", "/no/such/folder"], 2, "/no/such/folder cannot be opened"),
+        (&["run", "-r", "session-none"], 2, "hint: toolgate trace list"),
+        (&["run", "-c"], 2, "no session of this workspace can be continued"),
+        (&["trace", "show", "nothing"], 2, "cannot be read"),
+        (&["nonsense"], 2, "unrecognized"),
+    ] {
+        let (found, out, err) = place.run(args);
+        assert!(found == code && err.contains(part) && out.is_empty(), "{args:?}: {found} {out} {err}");
+    }
+    let output = place.toolgate(&["run", "go"]).env_remove("HOME").output().unwrap();
+    let (code, _, err) = outcome(output);
+    assert!(code == 3 && err.contains("XDG_STATE_HOME"), "{err}");
+}
+
+#[test]
+fn the_last_session_goes_on_and_without_one_a_new_one_says_so() {
+    let place = Place::new();
+    let script = place.script(&json!([{ "text": "one" }, { "text": "two" }]));
+    let (code, out, err) = place.run(&["run", "go", "-c", "--api", "script", "--model", &script]);
+    assert!(code == 0 && out == "one\n" && err.contains("this is a new one"), "{out}{err}");
+    let (code, out, _) = place.run(&["run", "more", "-c", "--api", "script", "--model", &script]);
+    assert_eq!((code, out.as_str()), (0, "two\n"));
+    let (code, out, _) = place.run(&["trace", "list", "--json"]);
+    let entry: Value = serde_json::from_str(out.trim()).unwrap();
+    assert!(code == 0 && entry["status"] == "completed");
+    let id = entry["session_id"].as_str().unwrap();
+    let (code, out, _) = place.run(&["run", "more", "-r", id, "--api", "script", "--model", &script, "--output-format", "json"]);
+    let end: Value = serde_json::from_str(&out).unwrap();
+    assert!(code == 0 && end["text"] == "The script is over." && end["session_id"] == id);
+}
+
+#[test]
+fn formats_limits_and_waiting() {
+    let place = Place::new();
+    let script = place.script(&json!([{ "text": "a", "calls": [["exec_command", { "cmd": "echo hi" }]] }, { "text": "b" }]));
+    let model = ["--api", "script", "--model", &script];
+    let (code, out, _) = place.run(&[&["run", "go", "--output-format", "stream-json"][..], &model].concat());
+    let lines: Vec<Value> = out.lines().map(|line| serde_json::from_str(line).unwrap()).collect();
+    assert!(code == 0 && lines.first().unwrap()["type"] == "session_meta" && lines.last().unwrap()["payload"]["type"] == "seal");
+    let recorded: Vec<u64> = lines.iter().filter_map(|line| line["seq"].as_u64()).collect();
+    assert_eq!(recorded, (1..=recorded.len() as u64).collect::<Vec<_>>());
+
+    let (code, _, err) = place.run(&[&["run", "go", "--max-turns", "1"][..], &model].concat());
+    assert!(code == 5 && err.contains("--max-turns"), "{err}");
+    let wait = ["run", "go", "--approve", "always-ask", "--on-ask", "wait", "--output-format", "json"];
+    let (code, out, err) = place.run(&[&wait[..], &model].concat());
+    let end: Value = serde_json::from_str(&out).unwrap();
+    assert!(code == 4 && end["waiting"][0]["call"] == "call_1_1" && err.contains("toolgate run -r "), "{out}{err}");
+}
+
+/// Answers one request with fixed bytes, on a port of its own.
+fn server(status: &'static str, body: &'static str) -> String {
+    let listener = TcpListener::bind("127.0.0.1:0").unwrap();
+    let address = listener.local_addr().unwrap();
+    thread::spawn(move || {
+        let (mut stream, _) = listener.accept().unwrap();
+        let mut request = Vec::new();
+        let mut buffer = [0; 4096];
+        // The body's length is known from its header; reading less would reset the connection under the client.
+        loop {
+            let read = stream.read(&mut buffer).unwrap();
+            request.extend_from_slice(&buffer[..read]);
+            let text = String::from_utf8_lossy(&request).to_ascii_lowercase();
+            if let Some((head, rest)) = text.split_once("\r\n\r\n") {
+                let length: usize = head.split("content-length: ").nth(1).unwrap().lines().next().unwrap().parse().unwrap();
+                if rest.len() >= length || read == 0 {
+                    break;
+                }
+            }
+        }
+        let _ = write!(stream, "HTTP/1.1 {status}\r\ncontent-type: application/json\r\ncontent-length: {}\r\n\r\n{body}", body.len());
+    });
+    format!("http://{address}/v1")
+}
+
+#[test]
+fn a_wrong_key_and_an_unreachable_host_are_clear_and_resumable() {
+    let place = Place::new();
+    let url = server("401 Unauthorized", r#"{"error":{"message":"Incorrect API key provided","type":"invalid_request_error","code":"invalid_api_key"}}"#);
+    let mut command = place.toolgate(&["run", "go", "--model", "m", "--base-url", &url]);
+    let (code, _, err) = outcome(command.env("OPENAI_API_KEY", "sk-wrong-key-1234567").output().unwrap());
+    assert!(code == 1 && err.contains("Incorrect API key") && err.contains("hint: ") && !err.contains("sk-wrong"), "{err}");
+    assert!(!std::fs::read_to_string(place.trace()).unwrap().contains("sk-wrong-key"));
+
+    let (code, _, err) = place.run(&["run", "go", "--model", "m", "--base-url", "http://127.0.0.1:9/v1"]);
+    assert!(code == 1 && err.contains("127.0.0.1:9"), "{err}");
+    let script = place.script(&json!([{ "text": "here" }]));
+    let (code, out, _) = place.run(&["run", "again", "-c", "--api", "script", "--model", &script]);
+    assert_eq!((code, out.as_str()), (0, "here\n"), "the prompt was not lost with the failure");
+    assert!(place.records().iter().any(|record| record["payload"]["text"] == "go"));
+}
+
+#[test]
+fn a_trace_that_cannot_be_written_ends_the_run_before_anything_happens() {
+    let place = Place::new();
+    std::fs::write(place.home().join(".local"), "in the way").unwrap();
+    let (code, _, err) = place.run(&["call", "exec_command", r#"{"cmd":"touch made"}"#]);
+    assert!(code == 1 && err.contains("cannot be created") && err.contains("hint: "), "{err}");
+    assert!(!place.work().join("made").exists());
+}
+
+#[test]
+fn ctrl_c_ends_the_run_and_what_it_started() {
+    let place = Place::new();
+    let script = place.script(&json!([{ "calls": [["exec_command", { "cmd": "setsid sleep 18274 & sleep 18274" }]] }]));
+    let child = place.toolgate(&["run", "go", "--api", "script", "--model", &script]).stdout(Stdio::piped()).stderr(Stdio::piped()).spawn().unwrap();
+    until("it runs", || running("sleep 18274").len() >= 2);
+    rustix::process::kill_process(rustix::process::Pid::from_child(&child), rustix::process::Signal::INT).unwrap();
+    let (code, _, err) = outcome(child.wait_with_output().unwrap());
+    assert!(code == 130 && err.contains("interrupted; -c goes on from here"), "{code} {err}");
+    until("nothing runs on", || running("sleep 18274").is_empty());
+    let records = place.records();
+    let result = records.iter().find(|record| record["payload"]["type"] == "tool_call_output").unwrap();
+    assert_eq!(result["payload"]["output"], "[interrupted: tool aborted by user]");
+    assert!(records.iter().any(|record| record["payload"]["reason"] == "aborted by user"));
+}
+
+#[test]
+fn a_killed_toolgate_leaves_nothing_running() {
+    let place = Place::new();
+    let script = place.script(&json!([{ "calls": [["exec_command", { "cmd": "nohup setsid sleep 18275 & trap '' TERM; sleep 18275" }]] }]));
+    let mut child = place.toolgate(&["run", "go", "--api", "script", "--model", &script]).stdout(Stdio::null()).stderr(Stdio::null()).spawn().unwrap();
+    until("it runs", || running("sleep 18275").len() >= 2);
+    child.kill().unwrap();
+    child.wait().unwrap();
+    until("nothing runs on", || running("sleep 18275").is_empty());
+}
+
+#[test]
+fn a_profile_that_hangs_prints_or_fails_costs_no_command() {
+    let place = Place::new();
+    let line = r#"{"cmd":"echo $FROM_PROFILE"}"#;
+    std::fs::write(place.home().join(".bash_profile"), "echo noise; export FROM_PROFILE=yes\n").unwrap();
+    assert_eq!(place.run(&["call", "exec_command", line]).1, "yes\n");
+    std::fs::write(place.home().join(".bash_profile"), "export FROM_PROFILE=yes; exit 3\n").unwrap();
+    assert_eq!(place.run(&["call", "exec_command", line]).1, "\n");
+    std::fs::write(place.home().join(".bash_profile"), "sleep 18276\n").unwrap();
+    assert_eq!(place.run(&["call", "exec_command", line]).1, "\n");
+    until("it is gone", || running("sleep 18276").is_empty());
+}
