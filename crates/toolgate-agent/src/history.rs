@@ -110,11 +110,9 @@ impl Rebuilt {
 /// The complete calls of an answer. A call that was cut off is no call.
 pub fn calls_of(messages: &[ModelMessage]) -> impl Iterator<Item = ToolCall> {
     messages.iter().filter_map(|message| match message {
-        ModelMessage::ToolCall(call) if call.stop_reason.is_none_or(|stop| stop == StopReason::Completed) => Some(ToolCall {
-            id: call.tool_call_id.clone(),
-            name: call.name.clone(),
-            arguments: call.arguments.clone(),
-        }),
+        ModelMessage::ToolCall(call) if call.stop_reason.is_none_or(|stop| stop == StopReason::Completed) => {
+            Some(ToolCall { id: call.tool_call_id.clone(), name: call.name.clone(), arguments: call.arguments.clone() })
+        }
         _ => None,
     })
 }
@@ -206,7 +204,10 @@ mod tests {
     }
 
     fn read(lines: &[String]) -> Rebuilt {
-        let meta = line("session_meta", r#"{"session_id":"s","provider":"p","model_id":"m","system_prompt":"","workspace":"/w"}"#);
+        let meta = line(
+            "session_meta",
+            r#"{"session_id":"s","provider":"p","model_id":"m","system_prompt":"","workspace":"/w"}"#,
+        );
         Rebuilt::read(format!("{meta}\n{}\n", lines.join("\n")).as_bytes()).unwrap()
     }
 
@@ -219,7 +220,12 @@ mod tests {
     }
 
     fn call(id: &str) -> String {
-        line("model_msg", &format!(r#"{{"type":"tool_call","name":"x","arguments":"{{}}","tool_call_id":"{id}","stop_reason":"completed"}}"#))
+        line(
+            "model_msg",
+            &format!(
+                r#"{{"type":"tool_call","name":"x","arguments":"{{}}","tool_call_id":"{id}","stop_reason":"completed"}}"#
+            ),
+        )
     }
 
     fn output(id: &str) -> String {
@@ -250,7 +256,18 @@ mod tests {
 
     #[test]
     fn results_are_paired_and_stand_in_call_order() {
-        let lines = [user("go"), begin(), call("a"), call("b"), end("completed"), output("b"), output("a"), begin(), said("done"), end("completed")];
+        let lines = [
+            user("go"),
+            begin(),
+            call("a"),
+            call("b"),
+            end("completed"),
+            output("b"),
+            output("a"),
+            begin(),
+            said("done"),
+            end("completed"),
+        ];
         let rebuilt = read(&lines);
         assert_eq!(shape(&rebuilt.history()), ["go", "call a", "call b", "output a", "output b", "done"]);
         assert!(rebuilt.is_answered() && rebuilt.unanswered().is_empty());
@@ -264,14 +281,28 @@ mod tests {
             assert!(!rebuilt.is_answered());
         }
         assert_eq!(shape(&read(&[user("go"), begin(), said("half")]).history()), ["go"]);
-        assert_eq!(shape(&read(&[user("go"), begin(), user("after a crash"), begin(), said("x"), end("completed")]).history()), ["go", "after a crash", "x"]);
-        assert_eq!(shape(&read(&[user("go"), begin(), user("steer"), said("x"), end("completed")]).history()), ["go", "x", "steer"]);
+        assert_eq!(
+            shape(&read(&[user("go"), begin(), user("after a crash"), begin(), said("x"), end("completed")]).history()),
+            ["go", "after a crash", "x"]
+        );
+        assert_eq!(
+            shape(&read(&[user("go"), begin(), user("steer"), said("x"), end("completed")]).history()),
+            ["go", "x", "steer"]
+        );
     }
 
     #[test]
     fn open_calls_are_known_and_only_the_last_ones_may_still_run() {
         let lines = [
-            user("go"), begin(), call("a"), end("completed"), user("meanwhile"), begin(), call("b"), call("c"), end("completed"),
+            user("go"),
+            begin(),
+            call("a"),
+            end("completed"),
+            user("meanwhile"),
+            begin(),
+            call("b"),
+            call("c"),
+            end("completed"),
             event("call_started", r#","tool_call_id":"b""#),
         ];
         let rebuilt = read(&lines);

@@ -8,7 +8,9 @@ use std::sync::Arc;
 use tokio_util::sync::CancellationToken;
 use toolgate_core::{
     approval::ApprovalKey,
-    message::{Abort, Event, Extra, ModelMessage, Role, SandboxEvent, SessionMeta, Text, Tokens, ToolCallOutput, ToolListReady},
+    message::{
+        Abort, Event, Extra, ModelMessage, Role, SandboxEvent, SessionMeta, Text, Tokens, ToolCallOutput, ToolListReady,
+    },
     outcome::StopReason,
     policy::SandboxMode,
     tool::ToolCall,
@@ -30,10 +32,12 @@ use crate::{
 const AFTER_FIRST_REQUEST: std::time::Duration = std::time::Duration::from_millis(2);
 
 /// What the model reads about a call that a crash cut off.
-const OUTCOME_UNKNOWN: &str = "[interrupted: outcome unknown; toolgate ended while this call ran, so it may have taken effect in part]";
+const OUTCOME_UNKNOWN: &str =
+    "[interrupted: outcome unknown; toolgate ended while this call ran, so it may have taken effect in part]";
 
 /// What the model reads about the calls of an answer that its length limit cut off.
-const CUT_BY_LENGTH: &str = "[not run: the answer was cut off by its length limit; send the call again, in smaller parts if it is long]";
+const CUT_BY_LENGTH: &str =
+    "[not run: the answer was cut off by its length limit; send the call again, in smaller parts if it is long]";
 
 /// Everything that a session is made of.
 pub struct SessionSetup {
@@ -209,7 +213,12 @@ impl Session {
         self.setup.journal.seal(end.status.as_str())
     }
 
-    async fn advance(&mut self, prompt: Option<&str>, interrupt: &CancellationToken, progress: &mut Progress) -> Result<RunStatus, TraceError> {
+    async fn advance(
+        &mut self,
+        prompt: Option<&str>,
+        interrupt: &CancellationToken,
+        progress: &mut Progress,
+    ) -> Result<RunStatus, TraceError> {
         if !self.open.is_empty() {
             self.announce()?;
             let open = std::mem::take(&mut self.open);
@@ -261,12 +270,17 @@ impl Session {
                 commands.prepare().await;
             });
         }
-        let request = Request { system: &self.setup.system, tools: &self.tools, history: &self.history, max_tokens: None };
+        let request =
+            Request { system: &self.setup.system, tools: &self.tools, history: &self.history, max_tokens: None };
         ask(self.setup.provider.as_ref(), request, &self.setup.journal, &mut self.used, interrupt).await
     }
 
     /// Runs calls; their results enter the history once all of them are there. Returns the open questions, if any.
-    async fn call(&mut self, calls: Vec<ToolCall>, interrupt: &CancellationToken) -> Result<Option<Vec<ApprovalKey>>, TraceError> {
+    async fn call(
+        &mut self,
+        calls: Vec<ToolCall>,
+        interrupt: &CancellationToken,
+    ) -> Result<Option<Vec<ApprovalKey>>, TraceError> {
         let ends = self.setup.environment.call_all(calls.clone(), interrupt).await?;
         let mut waiting = Vec::new();
         for (end, call) in ends.into_iter().zip(calls) {

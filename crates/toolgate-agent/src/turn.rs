@@ -3,7 +3,8 @@
 use tokio_util::sync::CancellationToken;
 use toolgate_core::{
     message::{
-        Event, Extra, ModelMessage, Partial, PartialEvent, Plain, RequestEnd, Role, Text, Thinking, TokenUsage, Tokens, ToolCallMessage,
+        Event, Extra, ModelMessage, Partial, PartialEvent, Plain, RequestEnd, Role, Text, Thinking, TokenUsage, Tokens,
+        ToolCallMessage,
     },
     outcome::StopReason,
     tool::ToolCall,
@@ -125,7 +126,12 @@ enum Part {
 }
 
 impl Draft {
-    async fn fill(&mut self, provider: &dyn Provider, request: Request<'_>, journal: &Journal) -> Result<Stop, ProviderError> {
+    async fn fill(
+        &mut self,
+        provider: &dyn Provider,
+        request: Request<'_>,
+        journal: &Journal,
+    ) -> Result<Stop, ProviderError> {
         let mut answer = provider.stream(request).await?;
         loop {
             match answer.next().await? {
@@ -189,7 +195,14 @@ impl Draft {
         }
         if !self.text.is_empty() {
             let text = self.text.clone();
-            messages.push(ModelMessage::Text(Text { role, text, sender: None, fidelity: None, stop_reason, extra: Extra::new() }));
+            messages.push(ModelMessage::Text(Text {
+                role,
+                text,
+                sender: None,
+                fidelity: None,
+                stop_reason,
+                extra: Extra::new(),
+            }));
         }
         for call in &self.calls {
             messages.push(ModelMessage::ToolCall(ToolCallMessage {

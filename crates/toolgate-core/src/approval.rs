@@ -47,9 +47,10 @@ impl FromStr for ApprovalMode {
     type Err = String;
 
     fn from_str(word: &str) -> Result<Self, String> {
-        Self::ALL.into_iter().find(|mode| mode.as_str() == word).ok_or_else(|| {
-            format!("`{word}` is no approval mode; use allow-all, read-only, always-ask or deny-all")
-        })
+        Self::ALL
+            .into_iter()
+            .find(|mode| mode.as_str() == word)
+            .ok_or_else(|| format!("`{word}` is no approval mode; use allow-all, read-only, always-ask or deny-all"))
     }
 }
 

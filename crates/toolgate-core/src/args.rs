@@ -60,7 +60,9 @@ fn parse(tool: &str, text: &str) -> Result<Value, String> {
 fn leave_out_unknown(schema: &Schema, args: &mut Args, notes: &mut Vec<String>) {
     let root = schema.follow(schema.root());
     // Only where the root itself lists everything: a combination could describe more fields than `properties` does.
-    let open = ["patternProperties", "allOf", "anyOf", "oneOf", "if", "dependentSchemas"].iter().any(|key| root.get(key).is_some())
+    let open = ["patternProperties", "allOf", "anyOf", "oneOf", "if", "dependentSchemas"]
+        .iter()
+        .any(|key| root.get(key).is_some())
         || root.get("additionalProperties").is_some_and(|rest| *rest != Value::Bool(false));
     let Some(known) = root.get("properties").and_then(Value::as_object).filter(|_| !open) else { return };
     let unknown: Vec<String> = args.keys().filter(|name| !known.contains_key(*name)).cloned().collect();
@@ -82,7 +84,11 @@ fn mend(schema: &Schema, at: &Value, value: &mut Value, path: &str, notes: &mut 
         let fits = |value: &Value| types_of(wanted).any(|name| is_type(value, name));
         if !fits(value) {
             if let Some(better) = types_of(wanted).find_map(|name| coerced(value, name)).filter(fits) {
-                notes.push(format!("[argument {} read as {}]", if path.is_empty() { "/" } else { path }, kind_of(&better)));
+                notes.push(format!(
+                    "[argument {} read as {}]",
+                    if path.is_empty() { "/" } else { path },
+                    kind_of(&better)
+                ));
                 *value = better;
             }
         }

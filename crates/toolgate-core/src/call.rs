@@ -47,13 +47,7 @@ pub struct CheckedCall {
 
 impl CheckedCall {
     /// Binds arguments and effects together. `notes` say what the check changed or left out.
-    pub fn new(
-        id: String,
-        spec: &crate::tool::ToolSpec,
-        args: Args,
-        notes: Vec<String>,
-        prepared: Prepared,
-    ) -> Self {
+    pub fn new(id: String, spec: &crate::tool::ToolSpec, args: Args, notes: Vec<String>, prepared: Prepared) -> Self {
         // Length-prefixed parts, so that no two different calls can join to the same bytes. The effects belong to the digest:
         // they hold the directory and the program, which the arguments may leave to a default.
         let mut bytes = Vec::new();

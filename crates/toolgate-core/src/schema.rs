@@ -36,16 +36,65 @@ impl std::fmt::Display for Violation {
 
 /// Keywords that say something about a value and demand nothing.
 const ANNOTATIONS: &[&str] = &[
-    "$schema", "$id", "$comment", "$defs", "definitions", "$anchor", "title", "description", "default", "examples", "deprecated",
-    "readOnly", "writeOnly", "format", "contentEncoding", "contentMediaType", "contentSchema", "nullable",
+    "$schema",
+    "$id",
+    "$comment",
+    "$defs",
+    "definitions",
+    "$anchor",
+    "title",
+    "description",
+    "default",
+    "examples",
+    "deprecated",
+    "readOnly",
+    "writeOnly",
+    "format",
+    "contentEncoding",
+    "contentMediaType",
+    "contentSchema",
+    "nullable",
 ];
 
 /// Keywords that are checked.
 const CHECKED: &[&str] = &[
-    "$ref", "type", "enum", "const", "multipleOf", "maximum", "exclusiveMaximum", "minimum", "exclusiveMinimum", "maxLength",
-    "minLength", "pattern", "items", "prefixItems", "additionalItems", "maxItems", "minItems", "uniqueItems", "contains",
-    "maxContains", "minContains", "properties", "patternProperties", "additionalProperties", "propertyNames", "required",
-    "maxProperties", "minProperties", "dependentRequired", "dependentSchemas", "allOf", "anyOf", "oneOf", "not", "if", "then", "else",
+    "$ref",
+    "type",
+    "enum",
+    "const",
+    "multipleOf",
+    "maximum",
+    "exclusiveMaximum",
+    "minimum",
+    "exclusiveMinimum",
+    "maxLength",
+    "minLength",
+    "pattern",
+    "items",
+    "prefixItems",
+    "additionalItems",
+    "maxItems",
+    "minItems",
+    "uniqueItems",
+    "contains",
+    "maxContains",
+    "minContains",
+    "properties",
+    "patternProperties",
+    "additionalProperties",
+    "propertyNames",
+    "required",
+    "maxProperties",
+    "minProperties",
+    "dependentRequired",
+    "dependentSchemas",
+    "allOf",
+    "anyOf",
+    "oneOf",
+    "not",
+    "if",
+    "then",
+    "else",
 ];
 
 impl Schema {
@@ -96,11 +145,23 @@ impl Schema {
                         self.admit(inner, &format!("{at}/{i}"), depth + 1)?;
                     }
                 }
-                "items" | "additionalItems" | "contains" | "additionalProperties" | "propertyNames" | "not" | "if" | "then" | "else" => {
+                "items"
+                | "additionalItems"
+                | "contains"
+                | "additionalProperties"
+                | "propertyNames"
+                | "not"
+                | "if"
+                | "then"
+                | "else" => {
                     self.admit(value, &at, depth + 1)?;
                 }
                 known if CHECKED.contains(&known) || ANNOTATIONS.contains(&known) || known.starts_with("x-") => {}
-                _ => return Err(format!("{at}: this keyword cannot be checked; leave it out or write the rule another way")),
+                _ => {
+                    return Err(format!(
+                        "{at}: this keyword cannot be checked; leave it out or write the rule another way"
+                    ));
+                }
             }
         }
         Ok(())
@@ -197,12 +258,22 @@ impl Schema {
         }
         if let Some(pattern) = schema.get("pattern").and_then(Value::as_str) {
             if !self.patterns.get(pattern).is_some_and(|regex| regex.is_match(text)) {
-                fail(path, format!("expected text that matches {pattern}, got {}", shown(&Value::String(text.to_owned()))));
+                fail(
+                    path,
+                    format!("expected text that matches {pattern}, got {}", shown(&Value::String(text.to_owned()))),
+                );
             }
         }
     }
 
-    fn arrays(&self, schema: &Map<String, Value>, items: &[Value], path: &mut String, depth: usize, found: &mut Vec<Violation>) {
+    fn arrays(
+        &self,
+        schema: &Map<String, Value>,
+        items: &[Value],
+        path: &mut String,
+        depth: usize,
+        found: &mut Vec<Violation>,
+    ) {
         let mut fail = |reason: String| found.push(Violation { path: path.clone(), reason });
         let length = items.len() as u64;
         if let Some(least) = bound(schema, "minItems").filter(|least| length < *least) {
@@ -218,7 +289,8 @@ impl Schema {
         }
         if let Some(inner) = schema.get("contains") {
             let hits = items.iter().filter(|item| self.fits(inner, item, depth + 1)).count() as u64;
-            let (least, most) = (bound(schema, "minContains").unwrap_or(1), bound(schema, "maxContains").unwrap_or(u64::MAX));
+            let (least, most) =
+                (bound(schema, "minContains").unwrap_or(1), bound(schema, "maxContains").unwrap_or(u64::MAX));
             if hits < least || hits > most {
                 fail(format!("{hits} of its items are of the kind that must be there {least} times or more"));
             }
@@ -256,7 +328,9 @@ impl Schema {
             }
         }
         for (name, needed) in schema.get("dependentRequired").and_then(Value::as_object).into_iter().flatten() {
-            for needed in names(needed).into_iter().filter(|needed| members.contains_key(name) && !members.contains_key(needed)) {
+            for needed in
+                names(needed).into_iter().filter(|needed| members.contains_key(name) && !members.contains_key(needed))
+            {
                 fail(format!("`{needed}` is required beside `{name}`"));
             }
         }
@@ -288,7 +362,14 @@ impl Schema {
         }
     }
 
-    fn combinations(&self, schema: &Map<String, Value>, value: &Value, path: &mut String, depth: usize, found: &mut Vec<Violation>) {
+    fn combinations(
+        &self,
+        schema: &Map<String, Value>,
+        value: &Value,
+        path: &mut String,
+        depth: usize,
+        found: &mut Vec<Violation>,
+    ) {
         let list = |keyword: &str| schema.get(keyword).and_then(Value::as_array).map_or(&[][..], Vec::as_slice);
         for inner in list("allOf") {
             self.walk(inner, value, path, depth + 1, found);
@@ -301,7 +382,11 @@ impl Schema {
         if schema.contains_key("oneOf") {
             let hits = fitting(list("oneOf"));
             if hits != 1 {
-                fail(format!("it must fit exactly one of {} forms and fits {hits}, got {}", list("oneOf").len(), shown(value)));
+                fail(format!(
+                    "it must fit exactly one of {} forms and fits {hits}, got {}",
+                    list("oneOf").len(),
+                    shown(value)
+                ));
             }
         }
         if schema.get("not").is_some_and(|inner| self.fits(inner, value, depth + 1)) {
@@ -315,7 +400,15 @@ impl Schema {
         }
     }
 
-    fn enter(&self, schema: &Value, value: &Value, name: &str, path: &mut String, depth: usize, found: &mut Vec<Violation>) {
+    fn enter(
+        &self,
+        schema: &Value,
+        value: &Value,
+        name: &str,
+        path: &mut String,
+        depth: usize,
+        found: &mut Vec<Violation>,
+    ) {
         let length = path.len();
         path.push('/');
         path.push_str(&name.replace('~', "~0").replace('/', "~1"));
@@ -405,17 +498,51 @@ mod tests {
             json!({"dependentRequired":{"a":["b"]},"dependentSchemas":{"v":{"required":["w"]}},"allOf":[{"maxProperties":2},true]}),
         ];
         let values = [
-            json!(null), json!(true), json!(1), json!(1.0), json!(2.5), json!(3), json!("a"), json!("aaa"), json!("é"), json!("bcde"),
-            json!([]), json!([1]), json!([1, 1.0]), json!([1, 2, 3, 4]), json!([0.5, 0.25]), json!(["s", 2]), json!(["s", 2, 2, 2]), json!([2, "s"]),
-            json!({}), json!({"a":1}), json!({"a":1,"b":null}), json!({"a":1,"b":"xyzw"}), json!({"a":10,"c":1}), json!({"a":"1"}), json!({"x":1}),
-            json!({"k":1}), json!({"k":1,"v":2}), json!({"k":2,"long":1}), json!({"v":1,"w":2}), json!({"v":1}), json!({"kids":[{"kids":[{"n":1}]}]}),
-            json!({"kids":[{"kids":[{"n":"1"}]}]}), json!({"other":1}), json!({"other":[]}),
+            json!(null),
+            json!(true),
+            json!(1),
+            json!(1.0),
+            json!(2.5),
+            json!(3),
+            json!("a"),
+            json!("aaa"),
+            json!("é"),
+            json!("bcde"),
+            json!([]),
+            json!([1]),
+            json!([1, 1.0]),
+            json!([1, 2, 3, 4]),
+            json!([0.5, 0.25]),
+            json!(["s", 2]),
+            json!(["s", 2, 2, 2]),
+            json!([2, "s"]),
+            json!({}),
+            json!({"a":1}),
+            json!({"a":1,"b":null}),
+            json!({"a":1,"b":"xyzw"}),
+            json!({"a":10,"c":1}),
+            json!({"a":"1"}),
+            json!({"x":1}),
+            json!({"k":1}),
+            json!({"k":1,"v":2}),
+            json!({"k":2,"long":1}),
+            json!({"v":1,"w":2}),
+            json!({"v":1}),
+            json!({"kids":[{"kids":[{"n":1}]}]}),
+            json!({"kids":[{"kids":[{"n":"1"}]}]}),
+            json!({"other":1}),
+            json!({"other":[]}),
         ];
         for schema in &schemas {
             let ours = Schema::compile(schema).unwrap();
             let theirs = jsonschema::draft202012::new(schema).unwrap();
             for value in &values {
-                assert_eq!(ours.check(value).is_empty(), theirs.is_valid(value), "{schema} {value}: {:?}", ours.check(value));
+                assert_eq!(
+                    ours.check(value).is_empty(),
+                    theirs.is_valid(value),
+                    "{schema} {value}: {:?}",
+                    ours.check(value)
+                );
             }
         }
     }

@@ -279,7 +279,8 @@ mod tests {
     }
 
     const A: &str = r#"{"timestamp":"t","type":"model_msg","payload":{"type":"text","role":"user","text":"a"}}"#;
-    const SEAL: &str = r#"{"timestamp":"t","type":"event_msg","payload":{"type":"seal","records":1,"status":"completed"}}"#;
+    const SEAL: &str =
+        r#"{"timestamp":"t","type":"event_msg","payload":{"type":"seal","records":1,"status":"completed"}}"#;
 
     #[test]
     fn a_whole_chain_holds_and_knows_its_seal() {

@@ -22,7 +22,8 @@ use toolgate_runtime::{
 
 #[tokio::main(flavor = "current_thread")]
 async fn main() -> Result<(), Box<dyn Error>> {
-    let program = Program { path: std::env::var_os("SUPERVISOR").ok_or("SUPERVISOR is not set")?.into(), args: Vec::new() };
+    let program =
+        Program { path: std::env::var_os("SUPERVISOR").ok_or("SUPERVISOR is not set")?.into(), args: Vec::new() };
     let variables = EnvSource::new(std::env::vars_os().collect(), None, EnvPolicy::default());
 
     // Everything is closed until it is opened: no tools, no commands, every call denied.
@@ -34,7 +35,8 @@ async fn main() -> Result<(), Box<dyn Error>> {
     }
     let environment = Environment::new(setup);
 
-    let call = ToolCall { id: "1".into(), name: "exec_command".into(), arguments: r#"{"cmd":"echo hi; exit 3"}"#.into() };
+    let call =
+        ToolCall { id: "1".into(), name: "exec_command".into(), arguments: r#"{"cmd":"echo hi; exit 3"}"#.into() };
     if let CallEnd::Closed(result) = environment.call(call, &CancellationToken::new()).await? {
         println!("{}", result.output);
     }

@@ -51,7 +51,8 @@ async fn main() -> Result<(), Box<dyn Error>> {
     std::fs::create_dir_all(&folder)?;
     std::fs::write(folder.join("note.txt"), "one two three four")?;
 
-    let parameters = serde_json::json!({"type": "object", "properties": {"path": {"type": "string"}}, "required": ["path"]});
+    let parameters =
+        serde_json::json!({"type": "object", "properties": {"path": {"type": "string"}}, "required": ["path"]});
     let mut spec = ToolSpec::new("count_words", "Count the words of a file.", parameters);
     spec.permission = Permission::Read;
 

@@ -144,7 +144,11 @@ impl Environment {
     ///
     /// # Errors
     /// When the trace cannot be written.
-    pub async fn call_all(&self, calls: Vec<ToolCall>, interrupt: &CancellationToken) -> Result<Vec<CallEnd>, TraceError> {
+    pub async fn call_all(
+        &self,
+        calls: Vec<ToolCall>,
+        interrupt: &CancellationToken,
+    ) -> Result<Vec<CallEnd>, TraceError> {
         let sequential = calls
             .iter()
             .filter_map(|call| self.registry.get(&call.name))
@@ -211,7 +215,9 @@ impl Environment {
     }
 
     async fn prepare(&self, entry: &Entry, call: &ToolCall) -> Result<CheckedCall, ToolError> {
-        let schema = entry.schema().map_err(|reason| ToolError(format!("The tool {} cannot be called: {reason}", entry.spec.name)))?;
+        let schema = entry
+            .schema()
+            .map_err(|reason| ToolError(format!("The tool {} cannot be called: {reason}", entry.spec.name)))?;
         let checked = args::check(&entry.spec.name, schema, &call.arguments).map_err(ToolError)?;
         let cx = CheckContext { workspace: self.workspace.clone() };
         let prepared = entry.tool.prepare(&checked.args, &cx).await?;
@@ -224,7 +230,11 @@ impl Environment {
             return close_unrun(&self.journal, &call_id, format!("Unknown tool: {}", permit.call().tool()));
         };
         let summary = Some(permit.call().summary().to_owned());
-        self.journal.record(Event::CallStarted(CallStarted { tool_call_id: call_id.clone(), summary, extra: Extra::new() }))?;
+        self.journal.record(Event::CallStarted(CallStarted {
+            tool_call_id: call_id.clone(),
+            summary,
+            extra: Extra::new(),
+        }))?;
         self.journal.sync_beside();
         let frame = CloseOut::open(&self.journal, &call_id, bound_of(&entry.spec), self.spills.clone());
         let limits = Limits { timeout_ms: u64::try_from(entry.spec.timeout_ms).ok().filter(|ms| *ms > 0) };
@@ -289,7 +299,9 @@ fn returned(joined: Result<Result<Done, ToolError>, tokio::task::JoinError>) -> 
     match joined {
         Ok(Ok(done)) => (Ending::Returned(done.stop.unwrap_or(StopReason::Completed)), done),
         Ok(Err(ToolError(message))) => (Ending::Errored(message), Done::default()),
-        Err(error) if error.is_panic() => (Ending::Errored(format!("the tool panicked: {}", panic_text(error))), Done::default()),
+        Err(error) if error.is_panic() => {
+            (Ending::Errored(format!("the tool panicked: {}", panic_text(error))), Done::default())
+        }
         Err(_) => (Ending::Errored("the tool was stopped".into()), Done::default()),
     }
 }

@@ -7,7 +7,9 @@ use std::{sync::Arc, time::Instant};
 
 use tokio_util::sync::CancellationToken;
 use toolgate_core::{
-    approval::{ApprovalKey, ApprovalMode, ApprovalRequest, Basis, Decision, Offer, Reply, Source, Standing, Withdrawn},
+    approval::{
+        ApprovalKey, ApprovalMode, ApprovalRequest, Basis, Decision, Offer, Reply, Source, Standing, Withdrawn,
+    },
     call::CheckedCall,
     message::{ApprovalDecided, ApprovalRequested, Event, Extra},
     policy::{Facts, SandboxMode, Verdict, decide},
@@ -151,7 +153,13 @@ impl Gate {
         self.settle(call, now.mode, decision, Some(waited))
     }
 
-    fn settle(&self, call: CheckedCall, mode: ApprovalMode, decision: Decision, waited: Option<u64>) -> Result<Passage, TraceError> {
+    fn settle(
+        &self,
+        call: CheckedCall,
+        mode: ApprovalMode,
+        decision: Decision,
+        waited: Option<u64>,
+    ) -> Result<Passage, TraceError> {
         self.journal.record(decided(call.id(), Some(mode), Some(call.digest().as_str()), &decision, waited))?;
         if decision.basis.source == Source::Person {
             // A person's word must outlast a power cut before it takes effect.
@@ -165,7 +173,13 @@ impl Gate {
     }
 }
 
-fn decided(call_id: &str, mode: Option<ApprovalMode>, digest: Option<&str>, decision: &Decision, wait_ms: Option<u64>) -> Event {
+fn decided(
+    call_id: &str,
+    mode: Option<ApprovalMode>,
+    digest: Option<&str>,
+    decision: &Decision,
+    wait_ms: Option<u64>,
+) -> Event {
     Event::ApprovalDecision(ApprovalDecided {
         decision: if decision.allowed { "allow" } else { "deny" }.into(),
         tool_call_id: call_id.to_owned(),

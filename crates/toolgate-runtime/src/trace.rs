@@ -176,7 +176,8 @@ impl TraceFile {
     /// # Errors
     /// When it exists or cannot be made.
     pub fn create(path: &Path, secrets: &[String]) -> Result<Self, TraceError> {
-        let fail = |error: io::Error| TraceError::Io { path: path.to_owned(), what: "created", reason: error.to_string() };
+        let fail =
+            |error: io::Error| TraceError::Io { path: path.to_owned(), what: "created", reason: error.to_string() };
         if let Some(folder) = path.parent().filter(|folder| !folder.is_dir()) {
             DirBuilder::new().recursive(true).mode(0o700).create(folder).map_err(fail)?;
         }
@@ -192,10 +193,17 @@ impl TraceFile {
     /// # Errors
     /// When another process writes it, when it cannot be read, or when its records do not hold together.
     pub fn resume(path: &Path, secrets: &[String]) -> Result<(Self, Vec<u8>), TraceError> {
-        let fail = |error: io::Error| TraceError::Io { path: path.to_owned(), what: "opened", reason: error.to_string() };
+        let fail =
+            |error: io::Error| TraceError::Io { path: path.to_owned(), what: "opened", reason: error.to_string() };
         let mut file = OpenOptions::new().append(true).read(true).open(path).map_err(fail)?;
         let mut bytes = Vec::new();
-        let lock = Self { path: path.to_owned(), file: file.try_clone().map_err(fail)?, head: Head::empty(), next_seq: 1, secrets: vec![] };
+        let lock = Self {
+            path: path.to_owned(),
+            file: file.try_clone().map_err(fail)?,
+            head: Head::empty(),
+            next_seq: 1,
+            secrets: vec![],
+        };
         lock.lock()?;
         file.read_to_end(&mut bytes).map_err(fail)?;
         let found = verify(&bytes).map_err(|broken| TraceError::Broken { path: path.to_owned(), broken })?;

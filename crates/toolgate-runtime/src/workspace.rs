@@ -56,7 +56,9 @@ mod tests {
         let folder = tempfile::tempdir().unwrap();
         let workspace = Workspace::open(folder.path()).unwrap();
         let root = workspace.root().to_owned();
-        for (spelled, path) in [("a/./b", root.join("a/b")), ("a/../b", root.join("b")), ("/etc/../x", "/x".into()), ("", root.clone())] {
+        for (spelled, path) in
+            [("a/./b", root.join("a/b")), ("a/../b", root.join("b")), ("/etc/../x", "/x".into()), ("", root.clone())]
+        {
             assert_eq!(workspace.place(spelled).path, path);
         }
         assert!(Workspace::open(&root.join("missing")).is_err());

@@ -59,9 +59,13 @@ impl fmt::Display for Failure {
 impl From<TraceError> for Failure {
     fn from(error: TraceError) -> Self {
         let hint = match &error {
-            TraceError::Io { .. } => "the run ends here, since what cannot be written down must not happen; free space or set XDG_STATE_HOME",
+            TraceError::Io { .. } => {
+                "the run ends here, since what cannot be written down must not happen; free space or set XDG_STATE_HOME"
+            }
             TraceError::Locked(_) => "wait for the other toolgate, or start a session of your own without -c and -r",
-            TraceError::Broken { .. } => "the file was changed after it was written; keep it for inspection and start a new session",
+            TraceError::Broken { .. } => {
+                "the file was changed after it was written; keep it for inspection and start a new session"
+            }
         };
         Self::run(error.to_string()).hint(hint)
     }

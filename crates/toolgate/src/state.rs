@@ -46,8 +46,8 @@ impl State {
 
     /// Where a new session's trace goes. The date is the session's own, so that an id leads to its file.
     pub(crate) fn trace_path(&self, session_id: &str) -> PathBuf {
-        let date = session_id.get("session-".len()..)
-            .and_then(|rest| rest.get(.."2026-01-01".len())).unwrap_or("undated");
+        let date =
+            session_id.get("session-".len()..).and_then(|rest| rest.get(.."2026-01-01".len())).unwrap_or("undated");
         self.root.join("traces").join(date).join(format!("{session_id}_001.jsonl"))
     }
 

@@ -42,14 +42,19 @@ pub(crate) struct Wish {
 }
 
 /// An environment with the built-in tools.
-pub(crate) fn environment(wish: Wish, journal: &Arc<Journal>, surroundings: &Surroundings) -> Result<Environment, Failure> {
+pub(crate) fn environment(
+    wish: Wish,
+    journal: &Arc<Journal>,
+    surroundings: &Surroundings,
+) -> Result<Environment, Failure> {
     let mut registry = Registry::default();
     for tool in builtin() {
         registry.add(tool).map_err(|error| Failure::configuration(error.to_string()))?;
     }
     let login = if wish.login { surroundings.login_shell() } else { None };
     let env = EnvSource::new(surroundings.vars(), login, EnvPolicy::default());
-    let commands = CommandSetup { takes_input: wish.converses, yields: wish.converses, ..CommandSetup::new(supervisor()?, env) };
+    let commands =
+        CommandSetup { takes_input: wish.converses, yields: wish.converses, ..CommandSetup::new(supervisor()?, env) };
     Ok(Environment::new(Setup {
         session: wish.session,
         registry,

@@ -1,13 +1,14 @@
 //! Command text, as far as rules need it before the gate reads shell: plain words, and where a command can begin.
 
 /// Characters that make a line more than plain words, quoted or not. An allow rule never covers a line with one of them.
-const SPECIAL: &[char] = &[
-    '$', '`', '(', ')', '<', '>', '|', '&', ';', '*', '?', '[', ']', '{', '}', '~', '!', '#', '\\', '\n', '\r', '\0',
-];
+const SPECIAL: &[char] =
+    &['$', '`', '(', ')', '<', '>', '|', '&', ';', '*', '?', '[', ']', '{', '}', '~', '!', '#', '\\', '\n', '\r', '\0'];
 
 /// The words of a line that is nothing but words; `None` for every other line.
 pub(super) fn plain_words(line: &str) -> Option<Vec<String>> {
-    if line.contains(SPECIAL) || line.chars().any(|c| c.is_control() && c != '\t' || c.is_whitespace() && !" \t".contains(c)) {
+    if line.contains(SPECIAL)
+        || line.chars().any(|c| c.is_control() && c != '\t' || c.is_whitespace() && !" \t".contains(c))
+    {
         return None;
     }
     let mut words = Vec::new();

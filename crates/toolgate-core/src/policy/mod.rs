@@ -191,7 +191,8 @@ mod tests {
     #[test]
     fn deny_beats_ask_beats_allow_beats_mode() {
         use ApprovalMode::*;
-        let rules = [(Tier::Allow, "Bash(git *)"), (Tier::Ask, "Bash(git push *)"), (Tier::Deny, "Bash(git push --force *)")];
+        let rules =
+            [(Tier::Allow, "Bash(git *)"), (Tier::Ask, "Bash(git push *)"), (Tier::Deny, "Bash(git push --force *)")];
         assert_eq!(verdict(&run("git status"), ReadOnly, &rules), "allow");
         assert_eq!(verdict(&run("git push origin"), ReadOnly, &rules), "ask");
         assert_eq!(verdict(&run("git push --force origin"), AllowAll, &rules), "deny");
@@ -204,8 +205,24 @@ mod tests {
     fn an_allow_rule_covers_plain_words_only() {
         let rules = [(Tier::Allow, "Bash(echo *)")];
         for line in [
-            "echo $HOME", "echo `id`", "echo $(id)", "echo a; id", "echo a && id", "echo a | sh", "echo a > f", "echo *", "echo ~",
-            "echo a\nid", "echo {a,b}", "echo a & id", "(echo a)", "echo 'a;b'", "echo \\a", "echo # a", "! echo a", "X=1 echo a",
+            "echo $HOME",
+            "echo `id`",
+            "echo $(id)",
+            "echo a; id",
+            "echo a && id",
+            "echo a | sh",
+            "echo a > f",
+            "echo *",
+            "echo ~",
+            "echo a\nid",
+            "echo {a,b}",
+            "echo a & id",
+            "(echo a)",
+            "echo 'a;b'",
+            "echo \\a",
+            "echo # a",
+            "! echo a",
+            "X=1 echo a",
         ] {
             assert_eq!(verdict(&run(line), ApprovalMode::ReadOnly, &rules), "ask", "{line}");
         }
@@ -218,7 +235,16 @@ mod tests {
     #[test]
     fn a_deny_rule_is_found_at_every_command_position() {
         let rules = [(Tier::Deny, "Bash(curl *)")];
-        for line in ["curl x", "true; curl x", "true&&curl x", "a|curl x", "(curl x)", "{ curl x; }", "true\ncurl x", "echo $(curl x)"] {
+        for line in [
+            "curl x",
+            "true; curl x",
+            "true&&curl x",
+            "a|curl x",
+            "(curl x)",
+            "{ curl x; }",
+            "true\ncurl x",
+            "echo $(curl x)",
+        ] {
             assert_eq!(verdict(&run(line), ApprovalMode::AllowAll, &rules), "deny", "{line}");
         }
         assert_eq!(verdict(&run("echo curl"), ApprovalMode::AllowAll, &rules), "allow");

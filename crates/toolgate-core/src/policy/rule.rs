@@ -130,8 +130,9 @@ impl WordSpec {
         if text.trim().is_empty() && open {
             return Ok(Self { words: Vec::new(), open });
         }
-        let words = command::plain_words(&text)
-            .ok_or_else(|| "its words must be plain, with `*` only as the last word: `Bash(git status *)`".to_owned())?;
+        let words = command::plain_words(&text).ok_or_else(|| {
+            "its words must be plain, with `*` only as the last word: `Bash(git status *)`".to_owned()
+        })?;
         if words.is_empty() { Err("it has no words".into()) } else { Ok(Self { words, open }) }
     }
 

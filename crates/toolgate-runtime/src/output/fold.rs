@@ -171,7 +171,8 @@ impl Fold {
             Escape::Control(value, first) => match c {
                 '0'..='9' if first => {
                     let digit = c as usize - '0' as usize;
-                    self.escape = Escape::Control(Some(value.unwrap_or(0).saturating_mul(10).saturating_add(digit)), true);
+                    self.escape =
+                        Escape::Control(Some(value.unwrap_or(0).saturating_mul(10).saturating_add(digit)), true);
                 }
                 ' '..='?' => self.escape = Escape::Control(value, false),
                 '@'..='~' => {

@@ -54,7 +54,8 @@ impl SpillFolder {
         let mut number = self.files().len();
         loop {
             // The label may hold anything that a model can write; its digest holds nothing but hex.
-            let path = self.inner.path.join(format!("{:04}-{}.log", number, &Digest::of(label.as_bytes()).as_str()[..16]));
+            let path =
+                self.inner.path.join(format!("{:04}-{}.log", number, &Digest::of(label.as_bytes()).as_str()[..16]));
             match OpenOptions::new().write(true).create_new(true).mode(0o600).open(&path) {
                 Err(error) if error.kind() == io::ErrorKind::AlreadyExists => number += 1,
                 opened => return opened.map(|file| (path, file)),

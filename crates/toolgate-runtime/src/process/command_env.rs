@@ -39,12 +39,28 @@ const QUIET: &[(&str, &str)] = &[
 const IN_TERMINAL: &[(&str, &str)] = &[("TERM", "xterm-256color")];
 
 /// Never passed on: colour that was forced for another terminal, and programs that would ask on a screen.
-const DROPPED: &[&str] = &["FORCE_COLOR", "CLICOLOR_FORCE", "GPG_TTY", "SSH_ASKPASS", "GIT_ASKPASS", "SUDO_ASKPASS", "SSH_TTY", "_"];
+const DROPPED: &[&str] =
+    &["FORCE_COLOR", "CLICOLOR_FORCE", "GPG_TTY", "SSH_ASKPASS", "GIT_ASKPASS", "SUDO_ASKPASS", "SSH_TTY", "_"];
 
 /// Variables that make a shell, a loader or an interpreter run something of its own before the command that was approved.
 const STARTERS: &[&str] = &[
-    "BASH_ENV", "ENV", "PROMPT_COMMAND", "PS0", "PS4", "SHELLOPTS", "BASHOPTS", "BASH_XTRACEFD", "IFS", "CDPATH", "GLOBIGNORE",
-    "PYTHONSTARTUP", "PERL5OPT", "PERL5DB", "RUBYOPT", "GIT_SSH_COMMAND", "GIT_EXTERNAL_DIFF",
+    "BASH_ENV",
+    "ENV",
+    "PROMPT_COMMAND",
+    "PS0",
+    "PS4",
+    "SHELLOPTS",
+    "BASHOPTS",
+    "BASH_XTRACEFD",
+    "IFS",
+    "CDPATH",
+    "GLOBIGNORE",
+    "PYTHONSTARTUP",
+    "PERL5OPT",
+    "PERL5DB",
+    "RUBYOPT",
+    "GIT_SSH_COMMAND",
+    "GIT_EXTERNAL_DIFF",
 ];
 
 /// Beginnings of names of the same kind: the dynamic loader's, exported shell functions, and toolgate's own.
@@ -57,7 +73,11 @@ const SECRET_PARTS: &[&str] = &["KEY", "TOKEN", "SECRET", "PASSWORD", "PASSWD", 
 const NOT_SECRET: &[&str] = &["KEYBOARD", "KEYMAP", "KEYTIMEOUT"];
 
 /// The variables of a command, as `NAME=value`.
-pub fn command_env(base: impl IntoIterator<Item = (OsString, OsString)>, policy: &EnvPolicy, terminal: bool) -> Vec<OsString> {
+pub fn command_env(
+    base: impl IntoIterator<Item = (OsString, OsString)>,
+    policy: &EnvPolicy,
+    terminal: bool,
+) -> Vec<OsString> {
     let mut vars: BTreeMap<OsString, OsString> =
         base.into_iter().filter(|(name, _)| passes(&name.to_string_lossy(), &policy.pass)).collect();
     let quiet = QUIET.iter().filter(|(name, _)| !(terminal && *name == "NO_COLOR"));
@@ -109,9 +129,18 @@ mod tests {
     #[test]
     fn secrets_and_starters_are_dropped_whatever_their_case() {
         let base = [
-            ("OPENAI_API_KEY", "x"), ("github_token", "x"), ("PGPASSWORD", "x"), ("AWS_SECRET_ACCESS_KEY", "x"), ("LD_PRELOAD", "x"),
-            ("BASH_ENV", "x"), ("BASH_FUNC_git%%", "() { :; }"), ("FORCE_COLOR", "1"), ("force_color", "1"), ("GPG_TTY", "/dev/tty"),
-            ("GOOGLE_APPLICATION_CREDENTIALS", "x"), ("TOOLGATE_X", "x"),
+            ("OPENAI_API_KEY", "x"),
+            ("github_token", "x"),
+            ("PGPASSWORD", "x"),
+            ("AWS_SECRET_ACCESS_KEY", "x"),
+            ("LD_PRELOAD", "x"),
+            ("BASH_ENV", "x"),
+            ("BASH_FUNC_git%%", "() { :; }"),
+            ("FORCE_COLOR", "1"),
+            ("force_color", "1"),
+            ("GPG_TTY", "/dev/tty"),
+            ("GOOGLE_APPLICATION_CREDENTIALS", "x"),
+            ("TOOLGATE_X", "x"),
         ];
         let seen = env(&base, &EnvPolicy::default());
         for (name, _) in base {
@@ -121,9 +150,23 @@ mod tests {
 
     #[test]
     fn the_rest_passes_and_what_is_set_wins() {
-        let policy = EnvPolicy { pass: vec!["MY_TOKEN".into()], set: vec![("PAGER".into(), "less".into()), ("API_KEY".into(), "v".into())] };
-        let seen = env(&[("HOME", "/h"), ("MY_TOKEN", "t"), ("KEYBOARD", "de"), ("PAGER", "more"), ("X", "a=b")], &policy);
-        for var in ["HOME=/h", "MY_TOKEN=t", "KEYBOARD=de", "PAGER=less", "API_KEY=v", "X=a=b", "GIT_EDITOR=false", "TERM=dumb", "NO_COLOR=1"] {
+        let policy = EnvPolicy {
+            pass: vec!["MY_TOKEN".into()],
+            set: vec![("PAGER".into(), "less".into()), ("API_KEY".into(), "v".into())],
+        };
+        let seen =
+            env(&[("HOME", "/h"), ("MY_TOKEN", "t"), ("KEYBOARD", "de"), ("PAGER", "more"), ("X", "a=b")], &policy);
+        for var in [
+            "HOME=/h",
+            "MY_TOKEN=t",
+            "KEYBOARD=de",
+            "PAGER=less",
+            "API_KEY=v",
+            "X=a=b",
+            "GIT_EDITOR=false",
+            "TERM=dumb",
+            "NO_COLOR=1",
+        ] {
             assert!(seen.contains(&var.to_owned()), "{var} in {seen:?}");
         }
     }

@@ -45,8 +45,18 @@ const SCRIPT: &str = r#"printf '\000toolgate-login-env\000'; umask; exec env -0"
 
 /// The files that make a login shell's environment; a change of any makes a cached one stale.
 const PROFILES: &[&str] = &[
-    "/etc/environment", "/etc/profile", "/etc/profile.d", "/etc/zshenv", "/etc/zprofile", "~/.profile", "~/.bash_profile",
-    "~/.bash_login", "~/.bashrc", "~/.zshenv", "~/.zprofile", "~/.config/fish/config.fish",
+    "/etc/environment",
+    "/etc/profile",
+    "/etc/profile.d",
+    "/etc/zshenv",
+    "/etc/zprofile",
+    "~/.profile",
+    "~/.bash_profile",
+    "~/.bash_login",
+    "~/.bashrc",
+    "~/.zshenv",
+    "~/.zprofile",
+    "~/.config/fish/config.fish",
 ];
 
 /// The user's login shell.
@@ -186,7 +196,11 @@ fn key(login: &LoginShell) -> Digest {
 
 fn read_cache(path: &Path) -> Option<Captured> {
     let meta = fs::symlink_metadata(path).ok()?;
-    let fresh = meta.modified().ok().and_then(|time| SystemTime::now().duration_since(time).ok()).is_some_and(|age| age < CACHE_AGE);
+    let fresh = meta
+        .modified()
+        .ok()
+        .and_then(|time| SystemTime::now().duration_since(time).ok())
+        .is_some_and(|age| age < CACHE_AGE);
     let mine = meta.uid() == rustix::process::getuid().as_raw() && meta.is_file() && meta.mode() & 0o077 == 0;
     (fresh && mine).then(|| fs::read(path).ok()).flatten().and_then(|bytes| parse(&bytes))
 }

@@ -6,7 +6,7 @@
 //! forks twice or is disowned comes back to it, so a tree can always be counted and always be ended.
 //!
 //! * this file: the port [`Processes`], which in-memory executors implement too;
-//! * [`supervisor`]: the runtime's side; [`protocol`]: what the two sides say; [`host`] and [`keeper`]: the other side;
+//! * [`supervisor`], [`link`] and [`stdio`]: the runtime's side; [`protocol`]: what the two sides say; [`host`] and [`keeper`]: the other;
 //! * [`spawn`]: from a request to an `execve` (the only unsafe code); [`tree`]: descendants by `/proc`;
 //! * [`session`] and [`table`]: command sessions, what `exec_command` and `input_command` drive;
 //! * [`login_env`] and [`command_env`]: the variables that a command sees.
@@ -14,10 +14,12 @@
 pub mod command_env;
 pub mod host;
 mod keeper;
+mod link;
 pub mod login_env;
 mod protocol;
 pub mod session;
 mod spawn;
+mod stdio;
 pub mod supervisor;
 pub mod table;
 mod tree;
@@ -38,7 +40,11 @@ pub trait Processes: Send + Sync {
 
     /// Starts the user's login shell to read its environment. The one start that no call asks for: it runs no line of anybody's, so it
     /// takes no permit.
-    fn read_login<'a>(&'a self, login: &'a login_env::LoginShell, env: Vec<OsString>) -> BoxFuture<'a, Result<Running, StartError>>;
+    fn read_login<'a>(
+        &'a self,
+        login: &'a login_env::LoginShell,
+        env: Vec<OsString>,
+    ) -> BoxFuture<'a, Result<Running, StartError>>;
 
     /// Ends everything and waits until it is gone, two and a half seconds at most. Returns what had to be ended.
     fn close(&self) -> BoxFuture<'_, Vec<Living>>;
@@ -156,11 +162,24 @@ impl std::fmt::Display for Status {
 /// A signal's name as people know it.
 pub fn signal_name(signal: i32) -> String {
     const NAMES: &[(i32, &str)] = &[
-        (libc::SIGHUP, "SIGHUP"), (libc::SIGINT, "SIGINT"), (libc::SIGQUIT, "SIGQUIT"), (libc::SIGILL, "SIGILL"),
-        (libc::SIGTRAP, "SIGTRAP"), (libc::SIGABRT, "SIGABRT"), (libc::SIGBUS, "SIGBUS"), (libc::SIGFPE, "SIGFPE"),
-        (libc::SIGKILL, "SIGKILL"), (libc::SIGUSR1, "SIGUSR1"), (libc::SIGSEGV, "SIGSEGV"), (libc::SIGUSR2, "SIGUSR2"),
-        (libc::SIGPIPE, "SIGPIPE"), (libc::SIGALRM, "SIGALRM"), (libc::SIGTERM, "SIGTERM"), (libc::SIGXCPU, "SIGXCPU"),
-        (libc::SIGXFSZ, "SIGXFSZ"), (libc::SIGSYS, "SIGSYS"),
+        (libc::SIGHUP, "SIGHUP"),
+        (libc::SIGINT, "SIGINT"),
+        (libc::SIGQUIT, "SIGQUIT"),
+        (libc::SIGILL, "SIGILL"),
+        (libc::SIGTRAP, "SIGTRAP"),
+        (libc::SIGABRT, "SIGABRT"),
+        (libc::SIGBUS, "SIGBUS"),
+        (libc::SIGFPE, "SIGFPE"),
+        (libc::SIGKILL, "SIGKILL"),
+        (libc::SIGUSR1, "SIGUSR1"),
+        (libc::SIGSEGV, "SIGSEGV"),
+        (libc::SIGUSR2, "SIGUSR2"),
+        (libc::SIGPIPE, "SIGPIPE"),
+        (libc::SIGALRM, "SIGALRM"),
+        (libc::SIGTERM, "SIGTERM"),
+        (libc::SIGXCPU, "SIGXCPU"),
+        (libc::SIGXFSZ, "SIGXFSZ"),
+        (libc::SIGSYS, "SIGSYS"),
     ];
     let known = NAMES.iter().find(|(number, _)| *number == signal);
     known.map_or_else(|| signal.to_string(), |(_, name)| (*name).to_owned())

@@ -96,9 +96,16 @@ pub enum Seen {
 
 impl CommandSession {
     /// Takes over a running command.
-    pub(super) fn new(id: String, line: String, mut running: Running, stdio: Stdio, folder: Option<SpillFolder>) -> Self {
+    pub(super) fn new(
+        id: String,
+        line: String,
+        mut running: Running,
+        stdio: Stdio,
+        folder: Option<SpillFolder>,
+    ) -> Self {
         let backlog = Backlog::new(folder.clone(), &id);
-        let shared = Arc::new(Shared { route: Mutex::new(Route::Backlog(backlog)), progress: watch::Sender::new(Some(0)) });
+        let shared =
+            Arc::new(Shared { route: Mutex::new(Route::Backlog(backlog)), progress: watch::Sender::new(Some(0)) });
         let output = std::mem::replace(&mut running.output, Box::new(tokio::io::empty()));
         let input = tokio::sync::Mutex::new(running.input.take());
         let reader = tokio::spawn(read_all(output, shared.clone())).abort_handle();
@@ -278,7 +285,9 @@ impl Backlog {
         if self.dropped > 0 {
             let place = match self.spill.map(Spill::finish) {
                 Some(Spilled::Whole(path)) => format!("; all of it: {}", path.display()),
-                Some(Spilled::HeadAndTail { path, left_out }) => format!("; all but {left_out} bytes in the middle: {}", path.display()),
+                Some(Spilled::HeadAndTail { path, left_out }) => {
+                    format!("; all but {left_out} bytes in the middle: {}", path.display())
+                }
                 Some(Spilled::Failed(why)) => format!("; it could not be kept: {why}"),
                 None => String::new(),
             };

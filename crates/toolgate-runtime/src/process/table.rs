@@ -168,7 +168,8 @@ impl CommandSessions {
 
     fn command(&self, captured: &Captured, line: &str, cwd: &Path, stdio: Stdio) -> Command {
         let terminal = matches!(stdio, Stdio::Terminal(_));
-        let env = self.envs[usize::from(terminal)].get_or_init(|| Arc::new(self.setup.env.command_env(captured, terminal)));
+        let env =
+            self.envs[usize::from(terminal)].get_or_init(|| Arc::new(self.setup.env.command_env(captured, terminal)));
         let argv = ["bash", "--noprofile", "--norc", "-c", line].map(OsString::from).to_vec();
         Command {
             program: self.setup.shell.clone(),

@@ -59,7 +59,9 @@ impl Tool for ExecCommand {
         Box::pin(async move {
             let line = args["cmd"].as_str().unwrap_or_default().to_owned();
             if line.trim().is_empty() || line.contains('\0') {
-                return Err(ToolError::new("Invalid arguments for exec_command: /cmd: expected a command without NUL characters"));
+                return Err(ToolError::new(
+                    "Invalid arguments for exec_command: /cmd: expected a command without NUL characters",
+                ));
             }
             let cwd = cx.workspace.place(args.get("workdir").and_then(|dir| dir.as_str()).unwrap_or_default()).path;
             let summary = summary(&line);

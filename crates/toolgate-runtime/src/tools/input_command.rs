@@ -27,10 +27,24 @@ const INTERRUPT: &str = "\u{3}";
 
 /// Keys by name and what a terminal sends for them.
 const KEYS: &[(&str, &str)] = &[
-    ("enter", "\r"), ("tab", "\t"), ("escape", "\u{1b}"), ("backspace", "\u{7f}"), ("up", "\u{1b}[A"), ("down", "\u{1b}[B"),
-    ("right", "\u{1b}[C"), ("left", "\u{1b}[D"), ("home", "\u{1b}[H"), ("end", "\u{1b}[F"), ("page_up", "\u{1b}[5~"),
-    ("page_down", "\u{1b}[6~"), ("delete", "\u{1b}[3~"), ("ctrl_c", INTERRUPT), ("ctrl_d", "\u{4}"), ("ctrl_z", "\u{1a}"),
-    ("ctrl_l", "\u{c}"), ("ctrl_u", "\u{15}"),
+    ("enter", "\r"),
+    ("tab", "\t"),
+    ("escape", "\u{1b}"),
+    ("backspace", "\u{7f}"),
+    ("up", "\u{1b}[A"),
+    ("down", "\u{1b}[B"),
+    ("right", "\u{1b}[C"),
+    ("left", "\u{1b}[D"),
+    ("home", "\u{1b}[H"),
+    ("end", "\u{1b}[F"),
+    ("page_up", "\u{1b}[5~"),
+    ("page_down", "\u{1b}[6~"),
+    ("delete", "\u{1b}[3~"),
+    ("ctrl_c", INTERRUPT),
+    ("ctrl_d", "\u{4}"),
+    ("ctrl_z", "\u{1a}"),
+    ("ctrl_l", "\u{c}"),
+    ("ctrl_u", "\u{15}"),
 ];
 
 pub(super) struct InputCommand {
@@ -77,7 +91,8 @@ impl Tool for InputCommand {
             if args.get("eof").and_then(Value::as_bool).unwrap_or_default() {
                 text.push('\u{4}');
             }
-            let summary = if text.is_empty() { format!("poll {process}") } else { format!("type {:?} into {process}", text) };
+            let summary =
+                if text.is_empty() { format!("poll {process}") } else { format!("type {:?} into {process}", text) };
             Ok(Prepared { effects: vec![Effect::Feed { process, text }], summary, preview: None })
         })
     }

@@ -71,7 +71,9 @@ impl Tool for KillCommand {
                 StopReason::Completed,
                 match exited {
                     Some(exit) => format!("[process {id} had already exited ({}); session removed]", exit.status),
-                    None => format!("[process {id} killed with everything it started (SIGTERM, SIGKILL after a second)]"),
+                    None => {
+                        format!("[process {id} killed with everything it started (SIGTERM, SIGKILL after a second)]")
+                    }
                 },
             ))
         })

@@ -6,8 +6,9 @@ use toolgate_core::outcome::StopReason;
 
 use crate::{
     process::{
-        Living, Status, signal_name,
+        Living, Status,
         session::{CommandSession, Seen},
+        signal_name,
         table::{CommandSessions, Gone},
     },
     tool::Done,
@@ -39,7 +40,10 @@ pub(super) fn report(commands: &CommandSessions, session: &CommandSession, seen:
             let (stop, status) = ended(exit.status);
             let mut notes: Vec<String> = status.into_iter().collect();
             if still_printing {
-                notes.push("[the shell has ended; a process that it started goes on printing, and was waited for for 2 s]".into());
+                notes.push(
+                    "[the shell has ended; a process that it started goes on printing, and was waited for for 2 s]"
+                        .into(),
+                );
             }
             if !living.is_empty() {
                 notes.push(format!(
@@ -63,7 +67,10 @@ pub(super) fn report(commands: &CommandSessions, session: &CommandSession, seen:
         }
         Seen::Running => {
             commands.yielded(session);
-            Done::noted(StopReason::Completed, format!("[process {still} with process_id {id}{}]", HINT[usize::from(still != "running")]))
+            Done::noted(
+                StopReason::Completed,
+                format!("[process {still} with process_id {id}{}]", HINT[usize::from(still != "running")]),
+            )
         }
         Seen::Cancelled => Done::default(),
     }
@@ -79,12 +86,17 @@ pub(super) fn report_gone(tool: &str, id: &str, gone: Option<Gone>) -> Done {
             let (stop, _) = ended(status);
             Done::noted(stop, format!("[process {id} had exited ({status}); all of its output was read]"))
         }
-        Some(Gone::Killed(why)) => Done::noted(StopReason::Failed, format!("[{tool} error: process {id} was killed: {why}]")),
+        Some(Gone::Killed(why)) => {
+            Done::noted(StopReason::Failed, format!("[{tool} error: process {id} was killed: {why}]"))
+        }
         Some(Gone::Evicted) => Done::noted(
             StopReason::Failed,
             format!("[{tool} error: process {id} was ended to make room: at most 64 command sessions are kept]"),
         ),
-        None => Done::noted(StopReason::Failed, format!("[{tool} error: unknown process_id {id}; no such process was started here]")),
+        None => Done::noted(
+            StopReason::Failed,
+            format!("[{tool} error: unknown process_id {id}; no such process was started here]"),
+        ),
     }
 }
 
@@ -95,7 +107,10 @@ fn ended(status: Status) -> (StopReason, Option<String>) {
         Status::Code(code) => (StopReason::Failed, Some(format!("[exit code: {code}]"))),
         Status::Signal(signal) if is_external(signal) => (
             StopReason::Failed,
-            Some(format!("[terminated by signal {} (external signal {signal}: toolgate did not send it)]", signal_name(signal))),
+            Some(format!(
+                "[terminated by signal {} (external signal {signal}: toolgate did not send it)]",
+                signal_name(signal)
+            )),
         ),
         Status::Signal(signal) => (StopReason::Failed, Some(format!("[terminated by signal {}]", signal_name(signal)))),
         Status::Lost => (
@@ -117,7 +132,8 @@ pub(super) fn counted(count: usize, one: &str, many: &str) -> String {
 
 /// Living processes by id and name.
 pub(super) fn named(living: &[Living]) -> String {
-    let mut names: Vec<String> = living.iter().take(MOST_NAMED).map(|process| format!("{} {}", process.pid, process.name)).collect();
+    let mut names: Vec<String> =
+        living.iter().take(MOST_NAMED).map(|process| format!("{} {}", process.pid, process.name)).collect();
     if living.len() > MOST_NAMED {
         names.push(format!("and {} more", living.len() - MOST_NAMED));
     }
@@ -148,7 +164,12 @@ mod tests {
             report_gone("t", "p", None),
         ]
         .map(|done| done.note.unwrap());
-        assert!(texts[0].contains("exit code 3") && texts[1].contains("killed") && texts[2].contains("make room") && texts[3].contains("unknown"));
+        assert!(
+            texts[0].contains("exit code 3")
+                && texts[1].contains("killed")
+                && texts[2].contains("make room")
+                && texts[3].contains("unknown")
+        );
     }
 
     #[test]

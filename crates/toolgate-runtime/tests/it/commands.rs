@@ -58,7 +58,11 @@ async fn a_command_runs_in_the_workspace_or_where_it_is_told() {
 async fn missing_deleted_and_false_surroundings_are_clear_errors() {
     let house = House::new();
     let missing = house.call("exec_command", json!({"cmd": "echo hi", "workdir": "does/not/exist"})).await;
-    assert!(missing.output.contains("does/not/exist") && missing.output.contains("does not exist"), "{}", missing.output);
+    assert!(
+        missing.output.contains("does/not/exist") && missing.output.contains("does not exist"),
+        "{}",
+        missing.output
+    );
     std::fs::write(house.work().join("file"), "").unwrap();
     let file = house.call("exec_command", json!({"cmd": "echo hi", "workdir": "file"})).await;
     assert!(file.output.contains("file") && file.output.starts_with("[tool error]"), "{}", file.output);
@@ -126,7 +130,11 @@ async fn a_descendant_that_goes_on_printing_is_not_waited_for_for_ever() {
     let house = House::new();
     let start = Instant::now();
     let output = house.sh("(for i in $(seq 600); do echo late$i; sleep 0.05; done) & echo done").await;
-    assert!(start.elapsed() < PROMPTLY && output.output.contains("goes on printing, and was waited for for 2 s"), "{}", output.output);
+    assert!(
+        start.elapsed() < PROMPTLY && output.output.contains("goes on printing, and was waited for for 2 s"),
+        "{}",
+        output.output
+    );
     house.env.close().await;
 }
 
@@ -141,7 +149,8 @@ async fn five_megabytes_on_standard_error_alone_do_not_block() {
 #[tokio::test]
 async fn past_its_window_a_command_can_be_polled_fed_and_interrupted() {
     let house = House::new();
-    let (id, output) = in_background(&house, "echo first; trap 'echo caught; exit 5' INT; while :; do sleep 0.1; done").await;
+    let (id, output) =
+        in_background(&house, "echo first; trap 'echo caught; exit 5' INT; while :; do sleep 0.1; done").await;
     assert!(output.output.starts_with("first\n[process running with process_id proc-"), "{}", output.output);
     assert_eq!(output.stop_reason, Some(StopReason::Completed));
     let still = poll(&house, &id, 250).await;
@@ -156,7 +165,9 @@ async fn past_its_window_a_command_can_be_polled_fed_and_interrupted() {
 #[tokio::test]
 async fn a_server_is_interrupted_by_ctrl_c() {
     let house = House::new();
-    let output = house.call("exec_command", json!({"cmd": "python3 -u -m http.server 0 --bind 127.0.0.1", "yield_time_ms": 3000})).await;
+    let output = house
+        .call("exec_command", json!({"cmd": "python3 -u -m http.server 0 --bind 127.0.0.1", "yield_time_ms": 3000}))
+        .await;
     assert!(output.output.contains("Serving HTTP"), "{}", output.output);
     let id = process_id(&output.output);
     let mut ended = type_into(&house, &id, "\u{3}").await;
@@ -196,7 +207,9 @@ async fn input_reaches_the_program_and_end_of_file_ends_it() {
     assert!(output.output.contains("waits for input"), "{}", output.output);
     let output = type_into(&house, &id, "world\n").await;
     assert!(output.output.starts_with("hello world\n[process waits for input"), "{}", output.output);
-    let output = house.call("input_command", json!({"process_id": id, "chars": "last", "eof": true, "yield_time_ms": 10000})).await;
+    let output = house
+        .call("input_command", json!({"process_id": id, "chars": "last", "eof": true, "yield_time_ms": 10000}))
+        .await;
     is(&output, StopReason::Completed, "last");
     house.env.close().await;
 }
@@ -244,7 +257,11 @@ async fn ended_killed_evicted_and_unknown_are_four_answers() {
     let (ended, _) = in_background(&house, "sleep 0.4; exit 3").await;
     assert!(poll(&house, &ended, 20_000).await.output.contains("[exit code: 3]"));
     let again = poll(&house, &ended, 250).await;
-    assert!(again.output.contains("had exited (exit code 3)") && again.stop_reason == Some(StopReason::Failed), "{}", again.output);
+    assert!(
+        again.output.contains("had exited (exit code 3)") && again.stop_reason == Some(StopReason::Failed),
+        "{}",
+        again.output
+    );
 
     let (killed, _) = in_background(&house, "echo bye; sleep 63").await;
     let output = house.call("kill_command", json!({"process_id": killed})).await;
@@ -280,7 +297,11 @@ async fn who_ended_it_is_said() {
     let (id, _) = in_background(&house, "echo $$; exec sleep 65").await;
     until("it runs", || !running("sleep 65").is_empty()).await;
     for pid in running("sleep 65") {
-        rustix::process::kill_process(rustix::process::Pid::from_raw(pid as i32).unwrap(), rustix::process::Signal::TERM).unwrap();
+        rustix::process::kill_process(
+            rustix::process::Pid::from_raw(pid as i32).unwrap(),
+            rustix::process::Signal::TERM,
+        )
+        .unwrap();
     }
     let output = poll(&house, &id, 20_000).await;
     assert!(output.output.contains("external signal 15"), "{}", output.output);
@@ -292,7 +313,8 @@ async fn a_time_limit_ends_the_whole_tree() {
     let house = House::build(Plan { yields: false, ..Plan::default() });
     // Without yielding a call waits for its limit; the interrupt stands in for it here and the limit itself is tested at the door.
     let interrupt = house.interrupt.child_token();
-    let call = house.tool_call("exec_command", &json!({"cmd": "sh -c \"sh -c 'trap : TERM; sleep 66 & sleep 66'\""}).to_string());
+    let call = house
+        .tool_call("exec_command", &json!({"cmd": "sh -c \"sh -c 'trap : TERM; sleep 66 & sleep 66'\""}).to_string());
     let (end, ()) = tokio::join!(house.env.call(call, &interrupt), async {
         until("it runs", || running("sleep 66").len() >= 2).await;
         interrupt.cancel();
@@ -339,23 +361,30 @@ async fn nothing_outlives_the_session() {
 #[tokio::test]
 async fn a_terminal_of_its_own() {
     let house = House::new();
-    let output = house.call("exec_command", json!({"cmd": "stty size; test -t 0 && echo tty; echo $TERM", "tty": true})).await;
+    let output =
+        house.call("exec_command", json!({"cmd": "stty size; test -t 0 && echo tty; echo $TERM", "tty": true})).await;
     assert_eq!(output.output, "24 120\ntty\nxterm-256color\n");
-    let output = house.call("exec_command", json!({"cmd": "read -r x; stty size; echo got $x; read -r y", "tty": true})).await;
+    let output =
+        house.call("exec_command", json!({"cmd": "read -r x; stty size; echo got $x; read -r y", "tty": true})).await;
     assert!(output.output.contains("waits for input"), "{}", output.output);
     let id = process_id(&output.output);
     let output = house
-        .call("input_command", json!({"process_id": id, "chars": "hi", "keys": ["enter"], "cols": 99, "rows": 50, "yield_time_ms": 5000}))
+        .call(
+            "input_command",
+            json!({"process_id": id, "chars": "hi", "keys": ["enter"], "cols": 99, "rows": 50, "yield_time_ms": 5000}),
+        )
         .await;
     assert!(output.output.contains("50 99\ngot hi\n"), "{}", output.output);
-    let output = house.call("input_command", json!({"process_id": id, "keys": ["ctrl_c"], "yield_time_ms": 10000})).await;
+    let output =
+        house.call("input_command", json!({"process_id": id, "keys": ["ctrl_c"], "yield_time_ms": 10000})).await;
     assert!(output.output.contains("SIGINT") || output.output.contains("exit code: 130"), "{}", output.output);
     house.env.close().await;
 }
 
 #[tokio::test]
 async fn editors_and_pagers_fail_loudly_and_rewrite_nothing() {
-    let house = House::build(Plan { base_env: vec![("EDITOR".into(), "sh -c 'cat >/dev/null'".into())], ..Plan::default() });
+    let house =
+        House::build(Plan { base_env: vec![("EDITOR".into(), "sh -c 'cat >/dev/null'".into())], ..Plan::default() });
     let git = "git -c user.name=t -c user.email=t@t.example";
     let output = house.sh(&format!("git init -q r && cd r && {git} commit --allow-empty; echo rc=$?")).await;
     assert!(output.output.ends_with("rc=1\n"), "{}", output.output);
@@ -389,7 +418,13 @@ async fn the_text_of_a_command_stands_in_no_process_but_its_shell() {
 #[tokio::test]
 async fn broken_text_colours_and_progress_are_clean_for_the_model() {
     let house = House::new();
-    is(&house.sh("printf '\\033[2mx\\033[0m\\n\\r1%%\\r100%%\\na\\0b\\n\\xa4\\xa4\\nabc\\b\\bX\\033[2K\\rdone\\n'").await, StopReason::Completed, "x\n100%\na\u{2400}b\n\u{FFFD}\u{FFFD}\ndone\n");
+    is(
+        &house
+            .sh("printf '\\033[2mx\\033[0m\\n\\r1%%\\r100%%\\na\\0b\\n\\xa4\\xa4\\nabc\\b\\bX\\033[2K\\rdone\\n'")
+            .await,
+        StopReason::Completed,
+        "x\n100%\na\u{2400}b\n\u{FFFD}\u{FFFD}\ndone\n",
+    );
     is(&house.sh("printf 'ä€😀\\n'").await, StopReason::Completed, "ä€😀\n");
     let output = house.sh("head -c 3000 /bin/ls").await;
     assert!(!output.output.contains(['\0', '\u{1b}']));
@@ -411,11 +446,22 @@ async fn lines_of_a_hundred_megabytes_and_floods_stay_within_the_bound() {
 #[tokio::test]
 async fn eight_floods_at_once() {
     let house = House::new();
-    let calls = (0..8).map(|_| house.tool_call("exec_command", r#"{"cmd":"yes err | head -c 50000000 >&2"}"#)).collect();
+    let calls =
+        (0..8).map(|_| house.tool_call("exec_command", r#"{"cmd":"yes err | head -c 50000000 >&2"}"#)).collect();
     let ends = house.env.call_all(calls, &house.interrupt).await.unwrap();
-    assert!(ends.iter().all(|end| matches!(end, CallEnd::Closed(output) if output.stop_reason == Some(StopReason::Completed))));
+    assert!(
+        ends.iter()
+            .all(|end| matches!(end, CallEnd::Closed(output) if output.stop_reason == Some(StopReason::Completed)))
+    );
     let peak = std::fs::read_to_string("/proc/self/status").unwrap();
-    let peak: u64 = peak.lines().find_map(|line| line.strip_prefix("VmHWM:")).unwrap().trim().trim_end_matches(" kB").parse().unwrap();
+    let peak: u64 = peak
+        .lines()
+        .find_map(|line| line.strip_prefix("VmHWM:"))
+        .unwrap()
+        .trim()
+        .trim_end_matches(" kB")
+        .parse()
+        .unwrap();
     assert!(peak < 200 * 1024, "peak memory {peak} KiB for 400 MB of output");
     house.env.close().await;
 }
@@ -426,7 +472,11 @@ async fn unread_output_is_bounded_and_all_of_it_is_kept() {
     let (id, _) = in_background(&house, "sleep 0.5; seq 1 1000000; echo TAIL; sleep 0.2").await;
     until("it ends", || house.env.commands().get(&id).is_ok_and(|session| session.exit().is_some())).await;
     let output = poll(&house, &id, 5000).await;
-    assert!(output.output.contains("bytes of earlier output dropped; all of it: ") && output.output.ends_with("TAIL\n"), "{}", &output.output[..300]);
+    assert!(
+        output.output.contains("bytes of earlier output dropped; all of it: ") && output.output.ends_with("TAIL\n"),
+        "{}",
+        &output.output[..300]
+    );
     let path = output.output.split("all of it: ").nth(1).unwrap().split(" ...]").next().unwrap();
     assert_eq!(std::fs::read_to_string(path).unwrap().lines().count(), 1_000_001);
     house.env.close().await;
@@ -455,7 +505,11 @@ async fn a_full_disk_costs_the_spill_and_never_the_call() {
     let house = House::build(Plan { spill_folder: Some("/dev/full/spill".into()), ..Plan::default() });
     let output = house.sh("seq 1 50000; echo ok").await;
     assert_eq!(output.stop_reason, Some(StopReason::Completed));
-    assert!(output.output.ends_with("ok\n") && output.output.contains("could not be kept: "), "{}", &output.output[output.output.len() - 200..]);
+    assert!(
+        output.output.ends_with("ok\n") && output.output.contains("could not be kept: "),
+        "{}",
+        &output.output[output.output.len() - 200..]
+    );
     house.env.close().await;
 }
 

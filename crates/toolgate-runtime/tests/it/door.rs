@@ -48,7 +48,11 @@ enum Act {
 
 impl Fake {
     fn new(name: &str, act: Act) -> Self {
-        let mut spec = ToolSpec::new(name, "", json!({"type":"object","properties":{"n":{"type":"integer"}},"additionalProperties":false}));
+        let mut spec = ToolSpec::new(
+            name,
+            "",
+            json!({"type":"object","properties":{"n":{"type":"integer"}},"additionalProperties":false}),
+        );
         spec.timeout_ms = 60_000;
         Self { spec, runs: Arc::default(), log: Arc::default(), act }
     }
@@ -144,7 +148,8 @@ async fn failures_panics_and_time_limits_keep_what_was_said() {
     hang.spec.timeout_ms = 50;
     let mut polite = Fake::new("polite", Act::HangPolitely);
     polite.spec.timeout_ms = 50;
-    let house = house(vec![Fake::new("fail", Act::Fail), Fake::new("panic", Act::Panic), hang, polite], ApprovalMode::AllowAll);
+    let house =
+        house(vec![Fake::new("fail", Act::Fail), Fake::new("panic", Act::Panic), hang, polite], ApprovalMode::AllowAll);
     for (tool, text) in [
         ("fail", "so far\n[tool error] no luck"),
         ("panic", "so far\n[tool error] the tool panicked: a bug"),
@@ -158,7 +163,8 @@ async fn failures_panics_and_time_limits_keep_what_was_said() {
 
 #[tokio::test]
 async fn an_interrupt_wins_over_everything() {
-    let house = house(vec![Fake::new("hang", Act::Hang), Fake::new("polite", Act::HangPolitely)], ApprovalMode::AllowAll);
+    let house =
+        house(vec![Fake::new("hang", Act::Hang), Fake::new("polite", Act::HangPolitely)], ApprovalMode::AllowAll);
     for (tool, text) in [
         ("hang", "so far\n[interrupted: tool aborted by user]"),
         ("polite", "[last words]\n[interrupted: tool aborted by user]"),
@@ -229,7 +235,10 @@ async fn an_interrupt_settles_an_open_question_and_a_changed_mode_overrules_a_ye
     });
     let CallEnd::Closed(output) = end.unwrap() else { panic!() };
     assert_eq!(output.stop_reason, Some(StopReason::Aborted));
-    assert_eq!((approver.withdrawn.lock().unwrap().len(), runs.load(Ordering::SeqCst), house.decisions().len()), (1, 0, 1));
+    assert_eq!(
+        (approver.withdrawn.lock().unwrap().len(), runs.load(Ordering::SeqCst), house.decisions().len()),
+        (1, 0, 1)
+    );
 
     *approver.mode.lock().unwrap() = ApprovalMode::AlwaysAsk;
     let (end, ()) = tokio::join!(house.env.call(house.tool_call("fake", "{}"), &house.interrupt), async {
@@ -273,7 +282,8 @@ async fn one_sequential_tool_makes_its_batch_sequential() {
     let ids: Vec<_> = calls.iter().map(|call| call.id.clone()).collect();
     let ends = house.env.call_all(calls, &house.interrupt).await.unwrap();
     assert_eq!(answered(&ends), ids);
-    let ran: Vec<String> = [0, 2, 3].iter().flat_map(|i| [format!("start {}", ids[*i]), format!("end {}", ids[*i])]).collect();
+    let ran: Vec<String> =
+        [0, 2, 3].iter().flat_map(|i| [format!("start {}", ids[*i]), format!("end {}", ids[*i])]).collect();
     assert_eq!(*log.lock().unwrap(), ran);
 }
 

@@ -11,7 +11,7 @@ use std::{
 
 use tokio_util::sync::CancellationToken;
 use toolgate_core::{
-    approval::{ApprovalMode, ApprovalRequest, ApprovalKey, Reply, Standing, Withdrawn},
+    approval::{ApprovalKey, ApprovalMode, ApprovalRequest, Reply, Standing, Withdrawn},
     call::{Args, CheckedCall},
     message::{Body, Event, Message, ModelMessage, ToolCallOutput},
     policy::{Facts, Policy, Rule, SandboxMode, Tier},
@@ -91,7 +91,11 @@ impl Scripted {
 impl Approver for Scripted {
     fn standing(&self) -> BoxFuture<'_, Standing> {
         Box::pin(async {
-            Standing { mode: *self.mode.lock().unwrap(), policy: Arc::default(), version: *self.version.lock().unwrap() }
+            Standing {
+                mode: *self.mode.lock().unwrap(),
+                policy: Arc::default(),
+                version: *self.version.lock().unwrap(),
+            }
         })
     }
 
@@ -173,7 +177,8 @@ impl House {
         let seen = Arc::new(Seen::default());
         let journal = Arc::new(Journal::new(Some(TraceFile::create(&trace, &[]).unwrap()), seen.clone()));
         let spills = SpillFolder::new(plan.spill_folder.unwrap_or_else(|| folder.path().join("spill")));
-        let mut base: Vec<(OsString, OsString)> = ["PATH", "HOME"].map(|name| (name.into(), std::env::var_os(name).unwrap())).into();
+        let mut base: Vec<(OsString, OsString)> =
+            ["PATH", "HOME"].map(|name| (name.into(), std::env::var_os(name).unwrap())).into();
         base.extend(plan.base_env.into_iter().map(|(name, value)| (name.into(), value.into())));
         let commands = CommandSetup {
             processes: Some(plan.processes.unwrap_or_else(|| supervisor())),
@@ -219,7 +224,10 @@ impl House {
     pub async fn call_raw(&self, name: &str, arguments: &str) -> ToolCallOutput {
         let call = self.tool_call(name, arguments);
         let id = call.id.clone();
-        let end = tokio::time::timeout(PATIENCE * 3, self.env.call(call, &self.interrupt)).await.expect("the call closes").unwrap();
+        let end = tokio::time::timeout(PATIENCE * 3, self.env.call(call, &self.interrupt))
+            .await
+            .expect("the call closes")
+            .unwrap();
         let CallEnd::Closed(output) = end else { panic!("a question is open") };
         self.check_frame(&id, &output);
         output
@@ -235,7 +243,9 @@ impl House {
         let (mut joined, mut events, mut complete) = (String::new(), Vec::new(), 0);
         for message in self.seen.0.lock().unwrap().iter() {
             match &message.body {
-                Body::Model(ModelMessage::PartialToolCallOutput(partial)) if partial.tool_call_id.as_deref() == Some(id) => {
+                Body::Model(ModelMessage::PartialToolCallOutput(partial))
+                    if partial.tool_call_id.as_deref() == Some(id) =>
+                {
                     events.push(partial.event_type);
                     joined.push_str(partial.output.as_deref().unwrap_or_default());
                 }
@@ -254,7 +264,9 @@ impl House {
 
     pub fn events(&self) -> Vec<Event> {
         let seen = self.seen.0.lock().unwrap();
-        seen.iter().filter_map(|message| if let Body::Event(event) = &message.body { Some(event.clone()) } else { None }).collect()
+        seen.iter()
+            .filter_map(|message| if let Body::Event(event) = &message.body { Some(event.clone()) } else { None })
+            .collect()
     }
 
     pub fn decisions(&self) -> Vec<(String, String)> {
@@ -283,7 +295,8 @@ pub async fn until(what: &str, mut holds: impl FnMut() -> bool) {
 
 /// Whether a process lives; a zombie does not.
 pub fn lives(pid: &str) -> bool {
-    std::fs::read_to_string(format!("/proc/{pid}/stat")).is_ok_and(|stat| !stat.rsplit(')').next().unwrap().trim_start().starts_with('Z'))
+    std::fs::read_to_string(format!("/proc/{pid}/stat"))
+        .is_ok_and(|stat| !stat.rsplit(')').next().unwrap().trim_start().starts_with('Z'))
 }
 
 /// Living processes whose command line holds a text.

@@ -34,7 +34,8 @@ pub(super) fn run(surroundings: &Surroundings) -> Result<u8, Failure> {
     let folder = std::env::temp_dir().join(format!("toolgate-{session_id}"));
     let made = std::fs::create_dir_all(&folder).and_then(|()| Workspace::open(&folder));
     let workspace = made.map_err(|error| {
-        Failure::run(format!("no temporary workspace can be made in {}: {error}", folder.display())).hint("set TMPDIR to a folder that can be written")
+        Failure::run(format!("no temporary workspace can be made in {}: {error}", folder.display()))
+            .hint("set TMPDIR to a folder that can be written")
     })?;
     let (state, file) = place(surroundings, &session_id, &folder)?;
     let journal = Arc::new(Journal::new(Some(file), Arc::new(print::Printer::telling_all())));
@@ -75,7 +76,11 @@ pub(super) fn run(surroundings: &Surroundings) -> Result<u8, Failure> {
 }
 
 /// The trace stays, so it goes where traces go; where that cannot be written or is no plain word to type, it stands beside the workspace.
-fn place(surroundings: &Surroundings, session_id: &str, folder: &std::path::Path) -> Result<(State, TraceFile), Failure> {
+fn place(
+    surroundings: &Surroundings,
+    session_id: &str,
+    folder: &std::path::Path,
+) -> Result<(State, TraceFile), Failure> {
     let secrets = surroundings.secrets();
     if let Some(state) = surroundings.state_folder().filter(is_plain).map(State::new)
         && let Ok(file) = TraceFile::create(&state.trace_path(session_id), &secrets)
@@ -88,7 +93,8 @@ fn place(surroundings: &Surroundings, session_id: &str, folder: &std::path::Path
 }
 
 fn is_plain(path: &PathBuf) -> bool {
-    path.is_absolute() && path.to_str().is_some_and(|text| text.chars().all(|c| c.is_ascii_alphanumeric() || "/._-".contains(c)))
+    path.is_absolute()
+        && path.to_str().is_some_and(|text| text.chars().all(|c| c.is_ascii_alphanumeric() || "/._-".contains(c)))
 }
 
 fn script() -> Vec<Step> {
@@ -104,7 +110,8 @@ fn script() -> Vec<Step> {
         },
         Step { text: "Now I clean up.".into(), calls: vec![run("rm -rf .")] },
         Step {
-            text: "The rule holds, and I do not look for a way around it. The note has 5 words and is still there.".into(),
+            text: "The rule holds, and I do not look for a way around it. The note has 5 words and is still there."
+                .into(),
             calls: Vec::new(),
         },
     ]

@@ -129,9 +129,13 @@ impl Observer for Printer {
 #[cfg(debug_assertions)]
 mod fault {
     pub(super) fn after_record(seq: Option<u64>) {
-        let ordered = std::env::var("TOOLGATE_FAULT").ok().and_then(|fault| fault.strip_prefix("kill-after-record:")?.parse().ok());
+        let ordered = std::env::var("TOOLGATE_FAULT")
+            .ok()
+            .and_then(|fault| fault.strip_prefix("kill-after-record:")?.parse().ok());
         if ordered.is_some() && ordered == seq {
-            let _ = std::process::Command::new("/bin/bash").args(["-c", &format!("kill -KILL {}", std::process::id())]).status();
+            let _ = std::process::Command::new("/bin/bash")
+                .args(["-c", &format!("kill -KILL {}", std::process::id())])
+                .status();
         }
     }
 }

@@ -160,10 +160,11 @@ impl Run {
             other => other.map(str::to_owned),
         };
         match prompt {
-            Some(text) if text.trim().is_empty() => Err(Failure::usage("the task is empty").hint("toolgate run \"what to do\"")),
-            None if !self.go_on && self.resume.is_none() => {
-                Err(Failure::usage("there is no task").hint("toolgate run \"what to do\", or -c to go on with the newest session"))
+            Some(text) if text.trim().is_empty() => {
+                Err(Failure::usage("the task is empty").hint("toolgate run \"what to do\""))
             }
+            None if !self.go_on && self.resume.is_none() => Err(Failure::usage("there is no task")
+                .hint("toolgate run \"what to do\", or -c to go on with the newest session")),
             prompt => Ok(prompt),
         }
     }
@@ -172,7 +173,8 @@ impl Run {
     fn start(&self, state: &State, secrets: &[String]) -> Result<Start, Failure> {
         if let Some(id) = &self.resume {
             let entry = state.session(id).ok_or_else(|| {
-                Failure::usage(format!("there is no session {id}")).hint("toolgate trace list shows the sessions that there are")
+                Failure::usage(format!("there is no session {id}"))
+                    .hint("toolgate trace list shows the sessions that there are")
             })?;
             return self.open(entry, secrets);
         }
@@ -181,12 +183,16 @@ impl Run {
             for entry in state.sessions_of(workspace.root()) {
                 match self.open(entry.clone(), secrets) {
                     Ok(start) => return Ok(start),
-                    Err(failure) => print::to_person(&format!("note: session {} cannot be continued: {failure}", entry.session_id)),
+                    Err(failure) => {
+                        print::to_person(&format!("note: session {} cannot be continued: {failure}", entry.session_id))
+                    }
                 }
             }
             if self.prompt.is_none() {
-                return Err(Failure::usage("no session of this workspace can be continued, and there is no task for a new one")
-                    .hint("toolgate run \"what to do\""));
+                return Err(Failure::usage(
+                    "no session of this workspace can be continued, and there is no task for a new one",
+                )
+                .hint("toolgate run \"what to do\""));
             }
             print::to_person("note: no session of this workspace can be continued; this is a new one");
         }
@@ -194,7 +200,8 @@ impl Run {
         let trace = state.trace_path(&session_id);
         let file = TraceFile::create(&trace, secrets)?;
         let root = workspace.root().to_owned();
-        let entry = Indexed { session_id, workspace: root, trace, head: None, status: "new".into(), updated: String::new() };
+        let entry =
+            Indexed { session_id, workspace: root, trace, head: None, status: "new".into(), updated: String::new() };
         Ok(Start { file, rebuilt: None, entry, workspace })
     }
 
@@ -203,7 +210,10 @@ impl Run {
         let (file, bytes) = TraceFile::resume(&entry.trace, secrets)?;
         let rebuilt = Rebuilt::read(&bytes).map_err(|error| Failure::run(error.to_string()))?;
         if !rebuilt.skipped.is_empty() {
-            print::to_person(&format!("note: {} lines of the trace are no records and were left out", rebuilt.skipped.len()));
+            print::to_person(&format!(
+                "note: {} lines of the trace are no records and were left out",
+                rebuilt.skipped.len()
+            ));
         }
         let nothing_to_do = rebuilt.is_answered() && rebuilt.unanswered().is_empty();
         if nothing_to_do && self.prompt.is_none() {
@@ -222,7 +232,11 @@ impl Run {
         if self.api == Api::Script {
             return script(&model);
         }
-        let provider = self.provider.clone().or_else(|| known.map(|meta| meta.provider.clone())).unwrap_or_else(|| "openai".into());
+        let provider = self
+            .provider
+            .clone()
+            .or_else(|| known.map(|meta| meta.provider.clone()))
+            .unwrap_or_else(|| "openai".into());
         let base_url = self.base_url.clone().or_else(|| surroundings.get("OPENAI_BASE_URL"));
         let key = surroundings.get("OPENAI_API_KEY");
         if key.is_none() && base_url.is_none() {
@@ -232,8 +246,10 @@ impl Run {
         let base_url = base_url.unwrap_or_else(|| OPENAI.into());
         let proxy = proxy_for(&base_url, surroundings);
         let endpoint = Endpoint { base_url, key, proxy };
-        let chat = ChatProvider::new(ModelId { provider, model }, endpoint)
-            .map_err(|error| Failure::configuration(error.to_string()).hint("--base-url takes an address such as http://127.0.0.1:8080/v1"))?;
+        let chat = ChatProvider::new(ModelId { provider, model }, endpoint).map_err(|error| {
+            Failure::configuration(error.to_string())
+                .hint("--base-url takes an address such as http://127.0.0.1:8080/v1")
+        })?;
         Ok(Arc::new(chat))
     }
 
@@ -243,9 +259,14 @@ impl Run {
             RunStatus::Waiting(keys) => {
                 let open: Vec<&str> = keys.iter().map(|key| key.call.as_str()).collect();
                 let again = format!("toolgate run -r {} --approve MODE", entry.session_id);
-                (WAITING, Some(format!("waiting: {} open ({}); go on with `{again}`", count(keys.len()), open.join(", "))))
+                (
+                    WAITING,
+                    Some(format!("waiting: {} open ({}); go on with `{again}`", count(keys.len()), open.join(", "))),
+                )
             }
-            RunStatus::Limit(limit) => (LIMIT, Some(format!("stopped: {limit} model requests were allowed (--max-turns)"))),
+            RunStatus::Limit(limit) => {
+                (LIMIT, Some(format!("stopped: {limit} model requests were allowed (--max-turns)")))
+            }
             RunStatus::Failed(error) => (RUN_FAILED, Some(format!("error: {error}\nhint: {}", error.hint()))),
             RunStatus::Interrupted => (INTERRUPTED, Some("interrupted; -c goes on from here".into())),
         };
@@ -289,9 +310,10 @@ fn proxy_for(base_url: &str, surroundings: &Surroundings) -> Option<String> {
     let host = base_url.split("://").nth(1)?.split(['/', ':']).next()?;
     let either = |upper: &str| surroundings.get(upper).or_else(|| surroundings.get(&upper.to_lowercase()));
     let direct = either("NO_PROXY").unwrap_or_default();
-    let exempt = direct.split(',').map(|name| name.trim().trim_start_matches('.')).any(|name| {
-        name == "*" || (!name.is_empty() && (host == name || host.ends_with(&format!(".{name}"))))
-    });
+    let exempt = direct
+        .split(',')
+        .map(|name| name.trim().trim_start_matches('.'))
+        .any(|name| name == "*" || (!name.is_empty() && (host == name || host.ends_with(&format!(".{name}")))));
     let local = host == "localhost" || host.starts_with("127.");
     let proxy = if base_url.starts_with("https:") { either("HTTPS_PROXY") } else { either("HTTP_PROXY") };
     proxy.or_else(|| either("ALL_PROXY")).filter(|_| !exempt && !local)

@@ -54,7 +54,13 @@ fn list(as_json: bool, surroundings: &Surroundings) -> Result<u8, Failure> {
         if as_json {
             print::json(&json!(entry));
         } else {
-            print::data(&format!("{}  {:9}  {}  {}", entry.session_id, entry.status, entry.updated, entry.workspace.display()));
+            print::data(&format!(
+                "{}  {:9}  {}  {}",
+                entry.session_id,
+                entry.status,
+                entry.updated,
+                entry.workspace.display()
+            ));
         }
     }
     Ok(0)
@@ -63,12 +69,14 @@ fn list(as_json: bool, surroundings: &Surroundings) -> Result<u8, Failure> {
 /// The bytes of a trace, its path, and the head that its index knows.
 fn find(name: &str, surroundings: &Surroundings) -> Result<(PathBuf, Vec<u8>, Option<String>), Failure> {
     let path = PathBuf::from(name);
-    let entry = surroundings.state_folder().and_then(|_| state(surroundings).ok()).and_then(|state| {
-        state.sessions().into_iter().find(|entry| entry.session_id == name || entry.trace == path)
-    });
+    let entry = surroundings
+        .state_folder()
+        .and_then(|_| state(surroundings).ok())
+        .and_then(|state| state.sessions().into_iter().find(|entry| entry.session_id == name || entry.trace == path));
     let path = entry.as_ref().filter(|entry| entry.session_id == name).map_or(path, |entry| entry.trace.clone());
     let bytes = std::fs::read(&path).map_err(|error| {
-        Failure::usage(format!("the trace {} cannot be read: {error}", path.display())).hint("toolgate trace list shows the sessions")
+        Failure::usage(format!("the trace {} cannot be read: {error}", path.display()))
+            .hint("toolgate trace list shows the sessions")
     })?;
     // While a run is on, or after one crashed, the index knows an older head.
     let head = entry.filter(|entry| entry.status != "running").and_then(|entry| entry.head);
@@ -131,12 +139,16 @@ fn show(name: &str, surroundings: &Surroundings) -> Result<u8, Failure> {
 fn told(message: &Message) -> String {
     let time = message.timestamp.get(11..23).unwrap_or(&message.timestamp);
     let what = match &message.body {
-        Body::SessionMeta(meta) => format!("session {} with {}/{} in {}", meta.session_id, meta.provider, meta.model_id, meta.workspace),
+        Body::SessionMeta(meta) => {
+            format!("session {} with {}/{} in {}", meta.session_id, meta.provider, meta.model_id, meta.workspace)
+        }
         Body::Model(ModelMessage::Text(text)) => {
             format!("{}: {}", if text.role == Role::User { "user" } else { "assistant" }, text.text)
         }
         Body::Model(ModelMessage::Thinking(thinking)) => format!("thinking: {}", thinking.thinking),
-        Body::Model(ModelMessage::ToolCall(call)) => format!("call {} {} {}", call.tool_call_id, call.name, call.arguments),
+        Body::Model(ModelMessage::ToolCall(call)) => {
+            format!("call {} {} {}", call.tool_call_id, call.name, call.arguments)
+        }
         Body::Model(ModelMessage::ToolCallOutput(output)) => {
             let stop = output.stop_reason.map_or("", |stop| stop.as_str());
             format!("result {} ({stop}):\n{}", output.tool_call_id, output.output)
@@ -146,7 +158,9 @@ fn told(message: &Message) -> String {
             let reason = decided.reason.as_deref().unwrap_or("no reason recorded");
             format!("{} {}: {reason}", decided.decision, decided.tool_call_id)
         }
-        Body::Event(Event::ApprovalRequest(asked)) => format!("asks {}: {} ({})", asked.tool_call_id, asked.summary, asked.reason),
+        Body::Event(Event::ApprovalRequest(asked)) => {
+            format!("asks {}: {} ({})", asked.tool_call_id, asked.summary, asked.reason)
+        }
         Body::Event(Event::Seal(seal)) => format!("sealed: {}", seal.status),
         Body::Event(event) => event.tag().to_owned(),
         Body::Other { kind, .. } => kind.clone(),

@@ -17,11 +17,17 @@ fn one_call_by_hand() {
     let (code, out, _) = place.run(&["call", "exec_command", r#"{"cmd":"echo hi"}"#, "--json"]);
     let result: Value = serde_json::from_str(&out).unwrap();
     assert_eq!((code, result["type"].as_str(), result["output"].as_str()), (0, Some("tool_call_output"), Some("hi\n")));
-    assert_eq!((result["stop_reason"].as_str(), result["decision"]["decision"].as_str()), (Some("completed"), Some("allow")));
+    assert_eq!(
+        (result["stop_reason"].as_str(), result["decision"]["decision"].as_str()),
+        (Some("completed"), Some("allow"))
+    );
     assert_eq!(result["decision"]["source"], "mode");
     assert!(result.get("arguments").is_none());
 
-    assert_eq!(place.run(&["call", "exec_command", r#"{"cmd":"exit 3"}"#]), (1, "[exit code: 3]\n".into(), String::new()));
+    assert_eq!(
+        place.run(&["call", "exec_command", r#"{"cmd":"exit 3"}"#]),
+        (1, "[exit code: 3]\n".into(), String::new())
+    );
     let (code, out, _) = place.run(&["call", "exec_command", r#"{"cmd":"touch made"}"#, "--approve", "deny-all"]);
     assert!(code == 4 && out.starts_with("Tool call denied by policy: ") && !place.work().join("made").exists());
     let (code, out, _) = place.run(&["call", "exec_command", r#"{"cmd":"#]);
@@ -45,14 +51,24 @@ fn the_demo_is_a_whole_session_with_one_call_denied() {
     let place = Place::new();
     let (code, out, err) = place.run(&["demo"]);
     assert_eq!(code, 0, "{err}");
-    assert!(out.contains("Tool call denied by policy: the rule `Bash(rm *)`") && out.contains("cat: missing.txt: No such file"), "{out}");
+    assert!(
+        out.contains("Tool call denied by policy: the rule `Bash(rm *)`")
+            && out.contains("cat: missing.txt: No such file"),
+        "{out}"
+    );
     let trace = out.lines().last().unwrap();
     assert!(trace.starts_with('/') && !trace.contains(' '), "{trace}");
     let (code, out, _) = place.run(&["trace", "verify", trace]);
     assert!(code == 0 && !out.contains("not sealed"), "{out}");
     let (code, out, _) = place.run(&["trace", "show", trace]);
-    assert!(code == 0 && out.contains("deny call_3_1") && out.contains("sandbox") && out.contains("sealed: completed"), "{out}");
-    assert_eq!(place.records().iter().find(|record| record["payload"]["type"] == "sandbox").unwrap()["payload"]["mode"], "off");
+    assert!(
+        code == 0 && out.contains("deny call_3_1") && out.contains("sandbox") && out.contains("sealed: completed"),
+        "{out}"
+    );
+    assert_eq!(
+        place.records().iter().find(|record| record["payload"]["type"] == "sandbox").unwrap()["payload"]["mode"],
+        "off"
+    );
 }
 
 #[test]
@@ -107,7 +123,8 @@ fn the_last_session_goes_on_and_without_one_a_new_one_says_so() {
     let entry: Value = serde_json::from_str(out.trim()).unwrap();
     assert!(code == 0 && entry["status"] == "completed");
     let id = entry["session_id"].as_str().unwrap();
-    let (code, out, _) = place.run(&["run", "more", "-r", id, "--api", "script", "--model", &script, "--output-format", "json"]);
+    let (code, out, _) =
+        place.run(&["run", "more", "-r", id, "--api", "script", "--model", &script, "--output-format", "json"]);
     let end: Value = serde_json::from_str(&out).unwrap();
     assert!(code == 0 && end["text"] == "The script is over." && end["session_id"] == id);
 }
@@ -115,11 +132,16 @@ fn the_last_session_goes_on_and_without_one_a_new_one_says_so() {
 #[test]
 fn formats_limits_and_waiting() {
     let place = Place::new();
-    let script = place.script(&json!([{ "text": "a", "calls": [["exec_command", { "cmd": "echo hi" }]] }, { "text": "b" }]));
+    let script =
+        place.script(&json!([{ "text": "a", "calls": [["exec_command", { "cmd": "echo hi" }]] }, { "text": "b" }]));
     let model = ["--api", "script", "--model", &script];
     let (code, out, _) = place.run(&[&["run", "go", "--output-format", "stream-json"][..], &model].concat());
     let lines: Vec<Value> = out.lines().map(|line| serde_json::from_str(line).unwrap()).collect();
-    assert!(code == 0 && lines.first().unwrap()["type"] == "session_meta" && lines.last().unwrap()["payload"]["type"] == "seal");
+    assert!(
+        code == 0
+            && lines.first().unwrap()["type"] == "session_meta"
+            && lines.last().unwrap()["payload"]["type"] == "seal"
+    );
     let recorded: Vec<u64> = lines.iter().filter_map(|line| line["seq"].as_u64()).collect();
     assert_eq!(recorded, (1..=recorded.len() as u64).collect::<Vec<_>>());
 
@@ -145,13 +167,18 @@ fn server(status: &'static str, body: &'static str) -> String {
             request.extend_from_slice(&buffer[..read]);
             let text = String::from_utf8_lossy(&request).to_ascii_lowercase();
             if let Some((head, rest)) = text.split_once("\r\n\r\n") {
-                let length: usize = head.split("content-length: ").nth(1).unwrap().lines().next().unwrap().parse().unwrap();
+                let length: usize =
+                    head.split("content-length: ").nth(1).unwrap().lines().next().unwrap().parse().unwrap();
                 if rest.len() >= length || read == 0 {
                     break;
                 }
             }
         }
-        let _ = write!(stream, "HTTP/1.1 {status}\r\ncontent-type: application/json\r\ncontent-length: {}\r\n\r\n{body}", body.len());
+        let _ = write!(
+            stream,
+            "HTTP/1.1 {status}\r\ncontent-type: application/json\r\ncontent-length: {}\r\n\r\n{body}",
+            body.len()
+        );
     });
     format!("http://{address}/v1")
 }
@@ -159,10 +186,16 @@ fn server(status: &'static str, body: &'static str) -> String {
 #[test]
 fn a_wrong_key_and_an_unreachable_host_are_clear_and_resumable() {
     let place = Place::new();
-    let url = server("401 Unauthorized", r#"{"error":{"message":"Incorrect API key provided","type":"invalid_request_error","code":"invalid_api_key"}}"#);
+    let url = server(
+        "401 Unauthorized",
+        r#"{"error":{"message":"Incorrect API key provided","type":"invalid_request_error","code":"invalid_api_key"}}"#,
+    );
     let mut command = place.toolgate(&["run", "go", "--model", "m", "--base-url", &url]);
     let (code, _, err) = outcome(command.env("OPENAI_API_KEY", "sk-wrong-key-1234567").output().unwrap());
-    assert!(code == 1 && err.contains("Incorrect API key") && err.contains("hint: ") && !err.contains("sk-wrong"), "{err}");
+    assert!(
+        code == 1 && err.contains("Incorrect API key") && err.contains("hint: ") && !err.contains("sk-wrong"),
+        "{err}"
+    );
     assert!(!std::fs::read_to_string(place.trace()).unwrap().contains("sk-wrong-key"));
 
     let (code, _, err) = place.run(&["run", "go", "--model", "m", "--base-url", "http://127.0.0.1:9/v1"]);
@@ -186,7 +219,12 @@ fn a_trace_that_cannot_be_written_ends_the_run_before_anything_happens() {
 fn ctrl_c_ends_the_run_and_what_it_started() {
     let place = Place::new();
     let script = place.script(&json!([{ "calls": [["exec_command", { "cmd": "setsid sleep 18274 & sleep 18274" }]] }]));
-    let child = place.toolgate(&["run", "go", "--api", "script", "--model", &script]).stdout(Stdio::piped()).stderr(Stdio::piped()).spawn().unwrap();
+    let child = place
+        .toolgate(&["run", "go", "--api", "script", "--model", &script])
+        .stdout(Stdio::piped())
+        .stderr(Stdio::piped())
+        .spawn()
+        .unwrap();
     until("it runs", || running("sleep 18274").len() >= 2);
     rustix::process::kill_process(rustix::process::Pid::from_child(&child), rustix::process::Signal::INT).unwrap();
     let (code, _, err) = outcome(child.wait_with_output().unwrap());
@@ -201,8 +239,15 @@ fn ctrl_c_ends_the_run_and_what_it_started() {
 #[test]
 fn a_killed_toolgate_leaves_nothing_running() {
     let place = Place::new();
-    let script = place.script(&json!([{ "calls": [["exec_command", { "cmd": "nohup setsid sleep 18275 & trap '' TERM; sleep 18275" }]] }]));
-    let mut child = place.toolgate(&["run", "go", "--api", "script", "--model", &script]).stdout(Stdio::null()).stderr(Stdio::null()).spawn().unwrap();
+    let script = place.script(
+        &json!([{ "calls": [["exec_command", { "cmd": "nohup setsid sleep 18275 & trap '' TERM; sleep 18275" }]] }]),
+    );
+    let mut child = place
+        .toolgate(&["run", "go", "--api", "script", "--model", &script])
+        .stdout(Stdio::null())
+        .stderr(Stdio::null())
+        .spawn()
+        .unwrap();
     until("it runs", || running("sleep 18275").len() >= 2);
     child.kill().unwrap();
     child.wait().unwrap();

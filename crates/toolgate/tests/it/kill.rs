@@ -68,15 +68,23 @@ fn killed_after_any_record_a_run_goes_on_with_nothing_lost_and_nothing_run_twice
         assert_eq!(code, 0, "{context}: {out}{err}");
         let records = check_trace(&place, &context);
         let calls = records.iter().filter(|record| record["payload"]["type"] == "tool_call").count();
-        let results: Vec<&Value> = records.iter().map(|record| &record["payload"]).filter(|payload| payload["type"] == "tool_call_output").collect();
+        let results: Vec<&Value> = records
+            .iter()
+            .map(|record| &record["payload"])
+            .filter(|payload| payload["type"] == "tool_call_output")
+            .collect();
         assert!(results.len() >= 4, "{context}: every call is answered: {}", results.len());
         // An answer that was not committed may have been asked for again; its calls never ran.
         assert!(calls >= results.len(), "{context}");
         let ran = std::fs::read_to_string(place.work().join("ran")).unwrap_or_default();
         for mark in ["a", "b", "c", "d"] {
             let times = ran.lines().filter(|line| *line == mark).count();
-            let unknown = results.iter().filter(|result| result["output"].as_str().unwrap().contains("outcome unknown")).count();
-            assert!(times == 1 || (times == 0 && unknown > 0), "{context}: {mark} ran {times} times, {unknown} unknown");
+            let unknown =
+                results.iter().filter(|result| result["output"].as_str().unwrap().contains("outcome unknown")).count();
+            assert!(
+                times == 1 || (times == 0 && unknown > 0),
+                "{context}: {mark} ran {times} times, {unknown} unknown"
+            );
         }
         until("nothing runs on", || running(&format!("sleep 1{unique}")).is_empty());
         seq += 1;
@@ -86,7 +94,8 @@ fn killed_after_any_record_a_run_goes_on_with_nothing_lost_and_nothing_run_twice
 #[test]
 fn killed_after_any_record_an_open_question_stays_open_under_its_key() {
     let digests = |records: &[Value]| -> Vec<String> {
-        let asked = records.iter().map(|record| &record["payload"]).filter(|payload| payload["type"] == "approval_request");
+        let asked =
+            records.iter().map(|record| &record["payload"]).filter(|payload| payload["type"] == "approval_request");
         asked.map(|payload| payload["args_digest"].as_str().unwrap().to_owned()).collect()
     };
     let mut seq = 2;

@@ -63,7 +63,8 @@ impl Place {
     pub fn trace(&self) -> PathBuf {
         let traces = self.home().join(".local/state/toolgate/traces");
         let days = std::fs::read_dir(&traces).unwrap().flatten();
-        let mut files: Vec<_> = days.flat_map(|day| std::fs::read_dir(day.path()).unwrap().flatten()).map(|file| file.path()).collect();
+        let mut files: Vec<_> =
+            days.flat_map(|day| std::fs::read_dir(day.path()).unwrap().flatten()).map(|file| file.path()).collect();
         files.sort_by_key(|file| std::fs::metadata(file).unwrap().modified().unwrap());
         files.pop().expect("a trace")
     }
