@@ -36,7 +36,7 @@ pub struct Rebuilt {
 #[derive(Debug, Clone)]
 pub enum Item {
     /// What a person, or the harness in their place, said.
-    Input(ModelMessage),
+    Input(Box<ModelMessage>),
     /// A committed answer.
     Answer(Vec<ModelMessage>),
 }
@@ -86,7 +86,7 @@ impl Rebuilt {
         let mut history = Vec::new();
         for item in &self.items {
             match item {
-                Item::Input(message) => history.push(message.clone()),
+                Item::Input(message) => history.push(ModelMessage::clone(message)),
                 Item::Answer(messages) => {
                     history.extend(messages.iter().cloned());
                     let outputs = calls_of(messages).filter_map(|call| self.outputs.get(&call.id).cloned());
@@ -164,7 +164,7 @@ impl Reading {
 
     fn message(&mut self, message: ModelMessage) {
         match (&mut self.answer, is_input(&message)) {
-            (None, true) => self.items.push(Item::Input(message)),
+            (None, true) => self.items.push(Item::Input(Box::new(message))),
             (Some(_), true) => self.later.push(message),
             (Some(answer), false) => answer.push(message),
             // Text of the assistant outside a request is a notice for people, such as the one at the turn limit.
@@ -176,7 +176,7 @@ impl Reading {
         if let Some(answer) = self.answer.take().filter(|_| completed) {
             self.items.push(Item::Answer(answer));
         }
-        self.items.extend(self.later.drain(..).map(Item::Input));
+        self.items.extend(self.later.drain(..).map(|message| Item::Input(Box::new(message))));
     }
 
     fn finish(mut self) -> Result<Rebuilt, NoSession> {

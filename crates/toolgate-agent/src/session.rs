@@ -8,11 +8,8 @@ use std::sync::Arc;
 use tokio_util::sync::CancellationToken;
 use toolgate_core::{
     approval::ApprovalKey,
-    message::{
-        Abort, Event, Extra, ModelMessage, Role, SandboxEvent, SessionMeta, Text, Tokens, ToolCallOutput, ToolListReady,
-    },
+    message::{Abort, Event, Extra, ModelMessage, Role, SessionMeta, Text, Tokens, ToolCallOutput},
     outcome::StopReason,
-    policy::SandboxMode,
     tool::ToolCall,
 };
 use toolgate_runtime::{
@@ -321,10 +318,7 @@ impl Session {
         if std::mem::replace(&mut self.announced, true) {
             return Ok(());
         }
-        let tools = self.tools.clone();
-        self.setup.journal.record(Event::ToolListReady(ToolListReady { tools, extra: Extra::new() }))?;
-        let mode = SandboxMode::Off.as_str().into();
-        self.setup.journal.record(Event::Sandbox(SandboxEvent { tier: "C".into(), mode, extra: Extra::new() }))
+        self.setup.environment.announce()
     }
 
     fn say(&mut self, prompt: &str) -> Result<(), TraceError> {

@@ -82,15 +82,11 @@ fn mend(schema: &Schema, at: &Value, value: &mut Value, path: &str, notes: &mut 
     let at = schema.follow(at);
     if let Some(wanted) = at.get("type") {
         let fits = |value: &Value| types_of(wanted).any(|name| is_type(value, name));
-        if !fits(value) {
-            if let Some(better) = types_of(wanted).find_map(|name| coerced(value, name)).filter(fits) {
-                notes.push(format!(
-                    "[argument {} read as {}]",
-                    if path.is_empty() { "/" } else { path },
-                    kind_of(&better)
-                ));
-                *value = better;
-            }
+        if !fits(value)
+            && let Some(better) = types_of(wanted).find_map(|name| coerced(value, name)).filter(fits)
+        {
+            notes.push(format!("[argument {} read as {}]", if path.is_empty() { "/" } else { path }, kind_of(&better)));
+            *value = better;
         }
     }
     match value {

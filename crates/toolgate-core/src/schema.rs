@@ -224,16 +224,16 @@ impl Schema {
             self.walk(target, value, path, depth + 1, found);
         }
         let mut fail = |path: &str, reason: String| found.push(Violation { path: path.to_owned(), reason });
-        if let Some(wanted) = object.get("type") {
-            if !types_of(wanted).any(|name| is_type(value, name)) {
-                let names = types_of(wanted).collect::<Vec<_>>().join(" or ");
-                return fail(path, format!("expected {names}, got {}", shown(value)));
-            }
+        if let Some(wanted) = object.get("type")
+            && !types_of(wanted).any(|name| is_type(value, name))
+        {
+            let names = types_of(wanted).collect::<Vec<_>>().join(" or ");
+            return fail(path, format!("expected {names}, got {}", shown(value)));
         }
-        if let Some(allowed) = object.get("enum").and_then(Value::as_array) {
-            if !allowed.iter().any(|one| same(one, value)) {
-                fail(path, format!("expected one of {}, got {}", Value::Array(allowed.clone()), shown(value)));
-            }
+        if let Some(allowed) = object.get("enum").and_then(Value::as_array)
+            && !allowed.iter().any(|one| same(one, value))
+        {
+            fail(path, format!("expected one of {}, got {}", Value::Array(allowed.clone()), shown(value)));
         }
         if let Some(wanted) = object.get("const").filter(|wanted| !same(wanted, value)) {
             fail(path, format!("expected {wanted}, got {}", shown(value)));
@@ -256,13 +256,10 @@ impl Schema {
         if let Some(most) = bound(schema, "maxLength").filter(|most| length > *most) {
             fail(path, format!("expected at most {most} characters, got {length}"));
         }
-        if let Some(pattern) = schema.get("pattern").and_then(Value::as_str) {
-            if !self.patterns.get(pattern).is_some_and(|regex| regex.is_match(text)) {
-                fail(
-                    path,
-                    format!("expected text that matches {pattern}, got {}", shown(&Value::String(text.to_owned()))),
-                );
-            }
+        if let Some(pattern) = schema.get("pattern").and_then(Value::as_str)
+            && !self.patterns.get(pattern).is_some_and(|regex| regex.is_match(text))
+        {
+            fail(path, format!("expected text that matches {pattern}, got {}", shown(&Value::String(text.to_owned()))));
         }
     }
 
@@ -282,10 +279,10 @@ impl Schema {
         if let Some(most) = bound(schema, "maxItems").filter(|most| length > *most) {
             fail(format!("expected at most {most} items, got {length}"));
         }
-        if schema.get("uniqueItems") == Some(&Value::Bool(true)) {
-            if let Some(i) = (1..items.len()).find(|i| items[..*i].iter().any(|other| same(other, &items[*i]))) {
-                fail(format!("expected different items, but item {i} is there twice"));
-            }
+        if schema.get("uniqueItems") == Some(&Value::Bool(true))
+            && let Some(i) = (1..items.len()).find(|i| items[..*i].iter().any(|other| same(other, &items[*i])))
+        {
+            fail(format!("expected different items, but item {i} is there twice"));
         }
         if let Some(inner) = schema.get("contains") {
             let hits = items.iter().filter(|item| self.fits(inner, item, depth + 1)).count() as u64;

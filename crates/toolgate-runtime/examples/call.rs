@@ -1,6 +1,7 @@
 //! One call: a shell command through the gate, the supervisor and the close-out.
 //!
 //! `SUPERVISOR` names the supervisor's program; the `toolgate` binary is one, and so is `toolgate-supervisor`.
+#![allow(clippy::disallowed_methods)] // An example is a program of its own.
 #![allow(clippy::print_stdout)]
 
 use std::{error::Error, path::Path, sync::Arc};

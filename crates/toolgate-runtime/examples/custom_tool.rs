@@ -1,4 +1,5 @@
 //! A tool of your own: it declares itself, says what a call would do, and runs with a permit.
+#![allow(clippy::disallowed_methods)] // An example is a program of its own.
 #![allow(clippy::print_stdout)]
 
 use std::{error::Error, path::Path, sync::Arc};

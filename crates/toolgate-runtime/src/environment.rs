@@ -15,7 +15,7 @@ use toolgate_core::{
     approval::{ApprovalKey, ApprovalMode},
     args,
     call::CheckedCall,
-    message::{CallStarted, Event, Extra, ToolCallOutput},
+    message::{CallStarted, Event, Extra, SandboxEvent, ToolCallOutput, ToolListReady},
     outcome::{Ending, StopReason},
     policy::{Facts, Policy, SandboxMode},
     tool::{DEFAULT_MAX_OUTPUT_LENGTH, ExecutionMode, ToolCall, ToolSpec, Truncate},
@@ -83,6 +83,7 @@ pub struct Environment {
     workspace: Arc<Workspace>,
     spills: Option<SpillFolder>,
     slots: Semaphore,
+    facts: Facts,
 }
 
 /// How far a sequential batch has come.
@@ -117,12 +118,24 @@ impl Environment {
             workspace: Arc::new(setup.workspace),
             spills: setup.spills,
             slots: Semaphore::new(MAX_PARALLEL),
+            facts,
         }
     }
 
     /// The tools that can be called, which are those that the model is told of.
     pub fn specs(&self) -> impl Iterator<Item = &ToolSpec> {
         self.registry.specs()
+    }
+
+    /// Records what can be called and what confines commands. A trace says both before its first call.
+    ///
+    /// # Errors
+    /// When the trace cannot be written.
+    pub fn announce(&self) -> Result<(), TraceError> {
+        let tools = self.specs().map(ToolSpec::for_model).collect();
+        self.journal.record(Event::ToolListReady(ToolListReady { tools, extra: Extra::new() }))?;
+        let mode = self.facts.sandbox.as_str().into();
+        self.journal.record(Event::Sandbox(SandboxEvent { tier: "C".into(), mode, extra: Extra::new() }))
     }
 
     /// One call, from the model's words to its result.
@@ -132,7 +145,7 @@ impl Environment {
     pub async fn call(&self, call: ToolCall, interrupt: &CancellationToken) -> Result<CallEnd, TraceError> {
         match self.check(&call).await? {
             Ok(checked) => match self.gate.pass(checked, interrupt).await? {
-                Passage::Permitted(permit) => self.run(permit, interrupt).await.map(CallEnd::Closed),
+                Passage::Permitted(permit) => self.run(*permit, interrupt).await.map(CallEnd::Closed),
                 refused => self.close_refused(&call.id, refused),
             },
             Err(closed) => Ok(CallEnd::Closed(closed)),
@@ -174,7 +187,7 @@ impl Environment {
                     Ok(Ok(Passage::Permitted(permit))) if held => Ok(CallEnd::Waiting(self.gate.key(permit.call()))),
                     Ok(Ok(Passage::Permitted(permit))) => {
                         let _slot = self.slots.acquire().await;
-                        self.run(permit, interrupt).await.map(CallEnd::Closed)
+                        self.run(*permit, interrupt).await.map(CallEnd::Closed)
                     }
                     Ok(Ok(refused)) => self.close_refused(&call.id, refused),
                     Ok(Err(error)) => Err(error),

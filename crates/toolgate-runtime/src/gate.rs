@@ -3,7 +3,10 @@
 //! `standing → decide → question → reply`, in that order, once for each call. Without a permit no tool runs and no executor touches
 //! anything, so "denied means that nothing ran" is a fact of the types.
 
-use std::{sync::Arc, time::Instant};
+use std::{
+    sync::Arc,
+    time::{Duration, Instant},
+};
 
 use tokio_util::sync::CancellationToken;
 use toolgate_core::{
@@ -48,12 +51,23 @@ impl Permit {
 /// What came of a call at the gate.
 pub enum Passage {
     /// It may run.
-    Permitted(Permit),
+    Permitted(Box<Permit>),
     /// It may not, and this is what the model reads about it.
     Denied(Decision),
     /// Its question stays open.
     Waiting(ApprovalKey),
     /// The run was stopped while the question was put.
+    Interrupted,
+}
+
+/// How often an open question is held against the rules again. A person who changed the mode is looking at the screen; a person who is
+/// waited for costs five wake-ups a second.
+const LOOK_AGAIN: Duration = Duration::from_millis(200);
+
+/// What ended a question.
+enum Answer {
+    Reply(Reply),
+    Judged(Decision),
     Interrupted,
 }
 
@@ -71,7 +85,8 @@ impl Gate {
         Self { session, approver, journal, facts }
     }
 
-    /// Lets one call pass, or not. Exactly one decision is recorded, unless the question stays open or the run is stopped.
+    /// Lets one call pass, or not. Exactly one decision is recorded, unless the question stays open; a run
+    /// that is stopped while a question stands records a deny.
     ///
     /// # Errors
     /// When the decision cannot be recorded: then nothing may run.
@@ -127,15 +142,20 @@ impl Gate {
             extra: Extra::new(),
         }))?;
         let asked = Instant::now();
-        let reply = tokio::select! {
+        let answer = tokio::select! {
             biased;
-            () = cancel.cancelled() => None,
-            reply = self.approver.decide(&request) => Some(reply),
+            () = cancel.cancelled() => Answer::Interrupted,
+            reply = self.approver.decide(&request) => Answer::Reply(reply),
+            judged = self.judged_again(&call, standing.version) => Answer::Judged(judged),
         };
-        let decision = match reply {
-            Some(Reply::Decided(decision)) => decision,
-            Some(Reply::Deferred) => return Ok(Passage::Waiting(key)),
-            None => {
+        let decision = match answer {
+            Answer::Reply(Reply::Decided(decision)) => decision,
+            Answer::Reply(Reply::Deferred) => return Ok(Passage::Waiting(key)),
+            Answer::Judged(decision) => {
+                self.approver.withdraw(&key, Withdrawn::Judged);
+                decision
+            }
+            Answer::Interrupted => {
                 self.approver.withdraw(&key, Withdrawn::Interrupted);
                 let reason = "the run was interrupted while the question stood".to_owned();
                 let decision = Decision::by_rule(false, Basis { source: Source::Default, rule: None, reason });
@@ -153,6 +173,23 @@ impl Gate {
         self.settle(call, now.mode, decision, Some(waited))
     }
 
+    /// Comes back when changed rules or a changed mode decide an open question by themselves.
+    async fn judged_again(&self, call: &CheckedCall, version: u64) -> Decision {
+        let mut seen = version;
+        loop {
+            tokio::time::sleep(LOOK_AGAIN).await;
+            let standing = self.approver.standing().await;
+            if std::mem::replace(&mut seen, standing.version) == standing.version {
+                continue;
+            }
+            match decide(call, &standing, &self.facts) {
+                Verdict::Allow(basis) => return Decision::by_rule(true, basis),
+                Verdict::Deny(basis) => return Decision::by_rule(false, basis),
+                Verdict::Ask(..) => {}
+            }
+        }
+    }
+
     fn settle(
         &self,
         call: CheckedCall,
@@ -166,7 +203,7 @@ impl Gate {
             self.journal.sync()?;
         }
         Ok(if decision.allowed {
-            Passage::Permitted(Permit { call, decision, sandbox: self.facts.sandbox })
+            Passage::Permitted(Box::new(Permit { call, decision, sandbox: self.facts.sandbox }))
         } else {
             Passage::Denied(decision)
         })

@@ -2,6 +2,7 @@
 //!
 //! Whatever happens goes through [`Journal::record`]: it is written first, then shown. One record is one line and one `write`. A trace
 //! that cannot be written stays broken, and every later record says so: the run ends, since an audit is not best effort.
+#![allow(clippy::disallowed_methods)] // The trace is written here.
 
 use std::{
     fs::{DirBuilder, File, OpenOptions},
@@ -171,6 +172,11 @@ pub struct TraceFile {
 }
 
 impl TraceFile {
+    /// Where it is.
+    pub fn path(&self) -> &Path {
+        &self.path
+    }
+
     /// Makes a new file (mode 0600, its folders 0700).
     ///
     /// # Errors

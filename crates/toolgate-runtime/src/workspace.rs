@@ -1,4 +1,5 @@
 //! The folder that tools are bound to, and how a spelled path becomes a place.
+#![allow(clippy::disallowed_methods)] // The workspace is opened here.
 
 use std::{
     io,

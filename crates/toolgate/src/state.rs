@@ -5,6 +5,7 @@
 //! sessions/<workspace>/<session>.json     the index: where the trace is, its head's hash, how the last run ended
 //! spill/<session>/                        outputs of which the model read a part
 //! ```
+#![allow(clippy::disallowed_methods)] // What lasts between runs is kept here.
 
 use std::{
     fs,
@@ -29,6 +30,8 @@ pub(crate) struct State {
 #[derive(Debug, Clone, Serialize, Deserialize)]
 pub(crate) struct Indexed {
     pub(crate) session_id: String,
+    /// `run`, `call` or `demo`. Only a run is a conversation that can go on.
+    pub(crate) kind: String,
     pub(crate) workspace: PathBuf,
     pub(crate) trace: PathBuf,
     /// The hash of the last record; a trace that ends elsewhere has lost its tail.
@@ -37,6 +40,14 @@ pub(crate) struct Indexed {
     pub(crate) status: String,
     /// When that was written.
     pub(crate) updated: String,
+}
+
+impl Indexed {
+    /// A session that has not done anything yet.
+    pub(crate) fn new(kind: &str, session_id: String, workspace: PathBuf, trace: PathBuf) -> Self {
+        let (head, status, updated) = (None, "running".into(), String::new());
+        Self { session_id, kind: kind.to_owned(), workspace, trace, head, status, updated }
+    }
 }
 
 impl State {
@@ -78,9 +89,10 @@ impl State {
         })
     }
 
-    /// The sessions of a workspace, newest first.
-    pub(crate) fn sessions_of(&self, workspace: &Path) -> Vec<Indexed> {
+    /// The runs of a workspace, newest first.
+    pub(crate) fn runs_of(&self, workspace: &Path) -> Vec<Indexed> {
         let mut found = read_folder(&self.workspace_folder(workspace));
+        found.retain(|entry| entry.kind == "run");
         found.sort_by(|a, b| b.updated.cmp(&a.updated));
         found
     }

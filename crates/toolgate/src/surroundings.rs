@@ -1,4 +1,5 @@
 //! What this process was started in: the one place that reads the environment.
+#![allow(clippy::disallowed_methods)] // The one place that reads the environment.
 
 use std::{ffi::OsString, path::PathBuf};
 
@@ -41,6 +42,17 @@ impl Surroundings {
     pub(crate) fn state_folder(&self) -> Option<PathBuf> {
         let base = self.get("XDG_STATE_HOME").map(PathBuf::from).filter(|path| path.is_absolute());
         base.or_else(|| self.home().map(|home| home.join(".local/state"))).map(|base| base.join("toolgate"))
+    }
+
+    /// Where temporary files go.
+    pub(crate) fn temporary_folder(&self) -> PathBuf {
+        std::env::temp_dir()
+    }
+
+    /// The record after which a test wants this process to be killed; never in a build for people.
+    pub(crate) fn ordered_fault(&self) -> Option<u64> {
+        let fault = if cfg!(debug_assertions) { self.get("TOOLGATE_FAULT") } else { None };
+        fault?.strip_prefix("kill-after-record:")?.parse().ok()
     }
 
     /// The user's login shell; none without a home to start it in.

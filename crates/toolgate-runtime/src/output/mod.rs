@@ -5,6 +5,7 @@
 //! anything is left out, [`spill`] keeps all of it on disk. The sink is synchronous and bounded, and never waits for a reader.
 
 pub mod fold;
+mod ring;
 pub mod spill;
 
 use std::sync::{Mutex, MutexGuard, PoisonError};
@@ -12,11 +13,16 @@ use std::sync::{Mutex, MutexGuard, PoisonError};
 use toolgate_core::tool::Truncate;
 
 use fold::Fold;
-use spill::{Spill, SpillFolder, Spilled};
+use ring::Ring;
+use spill::{Spill, SpillFolder, Spilled, TAIL};
 
 /// Raw bytes that are held in memory before anything was left out, so that an output that fits makes no file; 256 KiB is far beyond
 /// what a full result needs and still small for 64 calls at once.
 const HELD_RAW: usize = 256 * 1024;
+
+/// Raw bytes after which an output that is past its head is a flood: it is no longer looked at as it comes, only its end is, at the
+/// close. Until then everything is folded and counted exactly.
+const FLOOD: u64 = 1024 * 1024;
 
 /// How much of an output the model reads.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
@@ -64,9 +70,19 @@ struct Inner {
     tail: String,
     tail_chars: usize,
     dropped_chars: u64,
+    /// Raw bytes so far.
+    total: u64,
+    /// What has come since the output became a flood.
+    flood: Option<Flood>,
     raw: Raw,
     emit: Emit,
     closed: bool,
+}
+
+/// Output that is not looked at: its newest bytes, and how many characters came.
+struct Flood {
+    ring: Ring,
+    chars: u64,
 }
 
 /// What was printed, byte for byte: in memory while everything fits, in a file afterwards.
@@ -97,6 +113,8 @@ impl Sink {
             tail: String::new(),
             tail_chars: 0,
             dropped_chars: 0,
+            total: 0,
+            flood: None,
             raw,
             emit,
             closed: false,
@@ -133,6 +151,15 @@ impl Sink {
 impl Inner {
     fn write(&mut self, bytes: &[u8]) {
         self.keep_raw(bytes);
+        self.total += bytes.len() as u64;
+        if self.flood.is_none() && self.total > FLOOD && self.head_left == 0 {
+            self.flood = Some(Flood { ring: Ring::new(TAIL), chars: 0 });
+        }
+        if let Some(flood) = &mut self.flood {
+            flood.chars += count_chars(bytes) as u64;
+            flood.ring.write(bytes);
+            return;
+        }
         let start = self.complete.len();
         let mut fold = std::mem::take(&mut self.fold);
         fold.push(bytes, &mut |text| self.take(text));
@@ -231,11 +258,15 @@ impl Inner {
             return self.complete.clone();
         }
         let start = self.complete.len();
+        let flood = self.flood.take();
+        if let Some(flood) = &flood {
+            self.end_flood(flood);
+        }
         let mut fold = std::mem::take(&mut self.fold);
         fold.finish(&mut |text| self.take(text));
         let mut after = Vec::new();
-        self.close_body(&mut after);
-        after.extend(notes.iter().cloned());
+        self.close_body(flood, &mut after);
+        after.extend(notes.iter().map(|note| bounded(note)));
         for note in after {
             if !self.complete.is_empty() && !self.complete.ends_with('\n') {
                 self.complete.push('\n');
@@ -250,8 +281,30 @@ impl Inner {
         self.complete.clone()
     }
 
+    /// Looks at the end of a flood. Where bytes were dropped unseen, what is left begins at the first whole line.
+    fn end_flood(&mut self, flood: &Flood) {
+        let (older, newer) = flood.ring.parts();
+        let mut parts = [older, newer];
+        let mut seen = flood.chars;
+        if flood.ring.is_cut() {
+            let mut before = std::mem::take(&mut self.fold);
+            before.finish(&mut |text| self.take(text));
+            self.dropped_chars += std::mem::take(&mut self.tail_chars) as u64;
+            self.tail.clear();
+            let first = memchr::memchr(b'\n', older).map_or(0, |at| at + 1);
+            parts[0] = &older[first..];
+            seen = parts.iter().map(|part| count_chars(part) as u64).sum();
+        }
+        self.dropped_chars += flood.chars - seen;
+        let mut fold = std::mem::take(&mut self.fold);
+        for part in parts {
+            fold.push(part, &mut |text| self.take(text));
+        }
+        self.fold = fold;
+    }
+
     /// The marker between beginning and end and the end itself, or the notes that say that the end was cut off.
-    fn close_body(&mut self, after: &mut Vec<String>) {
+    fn close_body(&mut self, flood: Option<Flood>, after: &mut Vec<String>) {
         self.trim_tail();
         let raw = std::mem::replace(&mut self.raw, Raw::Off);
         let tail = std::mem::take(&mut self.tail);
@@ -263,7 +316,7 @@ impl Inner {
             return;
         }
         let kept = match raw {
-            Raw::Spilling(spill) => Some(spill.finish()),
+            Raw::Spilling(spill) => Some(spill.finish(flood.as_ref().map_or((&[], &[]), |flood| flood.ring.parts()))),
             _ => None,
         };
         if self.bound.tail == 0 {
@@ -296,13 +349,25 @@ impl Inner {
     }
 }
 
-/// Characters of valid UTF-8. A flood is counted byte by byte here, so the sums are short enough for the compiler to keep many of them
+/// Characters of one note. A note is a line of toolgate's own, such as an exit code or an error's reason; whatever of the outside world
+/// it quotes must not make it long.
+const NOTE: usize = 2000;
+
+/// A note within its bound, cut on a character's border.
+fn bounded(note: &str) -> String {
+    match note.char_indices().nth(NOTE) {
+        Some((end, _)) => format!("{} ... (cut at {NOTE} characters)]", &note[..end]),
+        None => note.to_owned(),
+    }
+}
+
+/// Characters of UTF-8. A flood is counted byte by byte here, so the sums are short enough for the compiler to keep many of them
 /// in one vector register.
-fn count_chars(text: &str) -> usize {
+fn count_chars(text: impl AsRef<[u8]>) -> usize {
     /// A sum of this many ones still fits into a byte.
     const BLOCK: usize = 192;
     let ones = |block: &[u8]| usize::from(block.iter().map(|byte| u8::from(!is_continuation(*byte))).sum::<u8>());
-    text.as_bytes().chunks(BLOCK).map(ones).sum()
+    text.as_ref().chunks(BLOCK).map(ones).sum()
 }
 
 fn is_continuation(byte: u8) -> bool {
@@ -322,6 +387,7 @@ fn last_chars(text: &str, wanted: usize) -> &str {
 }
 
 #[cfg(test)]
+#[allow(clippy::disallowed_methods)] // Tests look at the files that were written.
 mod tests {
     use super::*;
     use std::sync::Arc;
@@ -346,6 +412,12 @@ mod tests {
         assert_eq!(shown(Bound::new(10, Truncate::Middle), None, &[], &["[exit code: 1]"]), "[exit code: 1]");
         assert_eq!(shown(Bound::new(10, Truncate::Middle), None, &[b"a\n"], &["[x]", "[y]"]), "a\n[x]\n[y]");
         assert_eq!(shown(Bound::new(10, Truncate::Middle), None, &[b"a"], &["[x]"]), "a\n[x]");
+    }
+
+    #[test]
+    fn a_note_is_bounded_too() {
+        let shown = shown(Bound::new(10, Truncate::Middle), None, &[], &[&"é".repeat(60_000)]);
+        assert!(shown.chars().count() < NOTE + 50);
     }
 
     #[test]
@@ -416,6 +488,27 @@ mod tests {
         let shown = shown(Bound::new(1000, Truncate::Middle), Some(SpillFolder::new(place.clone())), &[&frames], &[]);
         assert_eq!(shown, "   59999%");
         assert!(std::fs::read_dir(&place).map_or(0, Iterator::count) == 0);
+    }
+
+    #[test]
+    fn a_flood_is_counted_and_its_end_is_shown() {
+        let folder = tempfile::tempdir().unwrap();
+        let lines: String = (0..400_000).map(|i| format!("line {i:07}\n")).collect();
+        for size in [1000, 65_536, 3_000_000] {
+            let spills = SpillFolder::new(folder.path().join(size.to_string()));
+            let chunks: Vec<&[u8]> = lines.as_bytes().chunks(size).collect();
+            let shown = shown(Bound::new(2000, Truncate::Middle), Some(spills), &chunks, &[]);
+            let left_out: usize = shown.split("[... ").nth(1).unwrap().split(' ').next().unwrap().parse().unwrap();
+            assert_eq!(left_out, lines.len() - 2000, "chunks of {size}");
+            assert!(shown.starts_with("line 0000000\n") && shown.ends_with("line 0399999\n"));
+            let path = shown.split("complete output: ").nth(1).unwrap().split(" ...]").next().unwrap();
+            assert!(std::fs::read(path).unwrap() == lines.as_bytes());
+        }
+        // Almost as long, but not cut: a flood that fits into what is held is folded as if it had not been one.
+        let frames: Vec<u8> = (0..200_000).flat_map(|i| format!("\r{i:8}%").into_bytes()).collect();
+        let all = [b"0123456789\n", frames.as_slice()].concat();
+        let shown = shown(Bound::new(20, Truncate::Middle), None, &all.chunks(4096).collect::<Vec<_>>(), &[]);
+        assert_eq!(shown, "0123456789\n  199999%");
     }
 
     #[test]

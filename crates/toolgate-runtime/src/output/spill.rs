@@ -2,6 +2,7 @@
 //!
 //! A session has one folder (mode 0700). A file (mode 0600, opened exclusively) holds the raw bytes: at most [`FILE_LIMIT`], of longer
 //! outputs the beginning and the end with the number of bytes between. A full disk costs the file, never the call.
+#![allow(clippy::disallowed_methods)] // Spill files are written here.
 
 use std::{
     collections::VecDeque,
@@ -19,7 +20,7 @@ pub const FILE_LIMIT: u64 = 64 * 1024 * 1024;
 
 /// Bytes of a long output's end, held in memory until the output is whole, so that a flood costs no disk writes beyond the head. One
 /// MiB is some ten thousand lines, and stays in the processor's cache.
-const TAIL: usize = 1024 * 1024;
+pub const TAIL: usize = 1024 * 1024;
 
 /// Bytes of a long output's beginning.
 const HEAD: u64 = FILE_LIMIT - TAIL as u64 - MARKER;
@@ -81,12 +82,14 @@ impl SpillFolder {
     }
 }
 
-/// One output on its way to disk.
+/// One output on its way to disk. It takes the beginning as it comes; the end is handed in when the output is over, since whoever
+/// writes holds it in memory anyway.
 pub struct Spill {
     folder: SpillFolder,
     open: Result<(PathBuf, File), String>,
     written: u64,
-    ring: Ring,
+    /// Bytes behind the beginning, which are not in the file so far.
+    beyond: u64,
 }
 
 /// Where a whole output is.
@@ -109,7 +112,7 @@ impl Spill {
     /// Opens a file for the call named by `label`.
     pub fn new(folder: SpillFolder, label: &str) -> Self {
         let open = folder.create(label).map_err(|error| error.to_string());
-        Self { folder, open, written: 0, ring: Ring::default() }
+        Self { folder, open, written: 0, beyond: 0 }
     }
 
     /// Takes raw bytes.
@@ -117,6 +120,10 @@ impl Spill {
         let Ok((path, file)) = &mut self.open else { return };
         let room = usize::try_from(HEAD - self.written).unwrap_or(usize::MAX).min(bytes.len());
         let (head, rest) = bytes.split_at(room);
+        self.beyond += rest.len() as u64;
+        if head.is_empty() {
+            return;
+        }
         if let Err(error) = file.write_all(head) {
             // Half a file would claim to be the whole output.
             let _ = std::fs::remove_file(&path);
@@ -124,19 +131,19 @@ impl Spill {
             return;
         }
         self.written += head.len() as u64;
-        if !rest.is_empty() {
-            self.ring.write(rest);
-        }
     }
 
-    /// Ends the file and says where it is.
-    pub fn finish(mut self) -> Spilled {
+    /// Ends the file and says where it is. `newest` is the end of everything that was written, in two parts; at most [`TAIL`] bytes of
+    /// it are used.
+    pub fn finish(mut self, newest: (&[u8], &[u8])) -> Spilled {
         let (path, mut file) = match self.open {
             Ok(open) => open,
             Err(why) => return Spilled::Failed(why),
         };
-        let (older, newer) = self.ring.parts();
-        let left_out = self.ring.total - (older.len() + newer.len()) as u64;
+        let wanted = usize::try_from(self.beyond).unwrap_or(usize::MAX).min(TAIL);
+        let newer = last(newest.1, wanted);
+        let older = last(newest.0, wanted - newer.len());
+        let left_out = self.beyond - (older.len() + newer.len()) as u64;
         let mut end = || -> io::Result<()> {
             if left_out > 0 {
                 file.write_all(format!("\n[... {left_out} bytes left out here ...]\n").as_bytes())?;
@@ -161,36 +168,8 @@ impl Spill {
     }
 }
 
-/// The last [`TAIL`] bytes of everything written to it.
-#[derive(Default)]
-struct Ring {
-    bytes: Vec<u8>,
-    /// Where the oldest byte stands once the ring is full.
-    start: usize,
-    total: u64,
-}
-
-impl Ring {
-    fn write(&mut self, bytes: &[u8]) {
-        self.total += bytes.len() as u64;
-        let mut bytes = &bytes[bytes.len().saturating_sub(TAIL)..];
-        if self.bytes.len() < TAIL {
-            let (now, rest) = bytes.split_at(bytes.len().min(TAIL - self.bytes.len()));
-            self.bytes.extend_from_slice(now);
-            bytes = rest;
-        }
-        while !bytes.is_empty() {
-            let (now, rest) = bytes.split_at(bytes.len().min(TAIL - self.start));
-            self.bytes[self.start..self.start + now.len()].copy_from_slice(now);
-            self.start = (self.start + now.len()) % TAIL;
-            bytes = rest;
-        }
-    }
-
-    fn parts(&self) -> (&[u8], &[u8]) {
-        let (newer, older) = self.bytes.split_at(self.start);
-        (older, newer)
-    }
+fn last(bytes: &[u8], count: usize) -> &[u8] {
+    &bytes[bytes.len().saturating_sub(count)..]
 }
 
 #[cfg(test)]
@@ -202,13 +181,17 @@ mod tests {
         let folder = tempfile::tempdir().unwrap();
         let mut spill = Spill::new(SpillFolder::new(folder.path().join("s")), "call");
         let chunk: Vec<u8> = (0..1_000_000u32).map(|i| (i % 251) as u8).collect();
+        let whole: Vec<u8> = std::iter::repeat_n(&chunk, 70).flatten().copied().collect();
         for _ in 0..70 {
             spill.write(&chunk);
         }
-        let Spilled::HeadAndTail { path, left_out } = spill.finish() else { panic!("70 MB do not fit") };
+        let Spilled::HeadAndTail { path, left_out } =
+            spill.finish((&whole[..whole.len() - 5], &whole[whole.len() - 5..]))
+        else {
+            panic!("70 MB do not fit")
+        };
         let bytes = std::fs::read(path).unwrap();
         assert!(bytes.len() as u64 <= FILE_LIMIT);
-        let whole: Vec<u8> = std::iter::repeat_n(&chunk, 70).flatten().copied().collect();
         assert!(bytes.starts_with(&whole[..HEAD as usize]) && bytes.ends_with(&whole[whole.len() - TAIL..]));
         assert_eq!(left_out, 70_000_000 - HEAD - TAIL as u64);
     }

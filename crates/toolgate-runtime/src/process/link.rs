@@ -3,6 +3,7 @@
 //! One task attends to it: it receives reports, sends what did not fit into the socket, and reaps the process. The task ends with the
 //! connection, which is when the supervisor and all of its keepers are gone, so the end of the connection means that nothing is left of
 //! any command.
+#![allow(clippy::disallowed_methods)] // The supervisor is launched here.
 
 use std::{
     collections::{HashMap, VecDeque},

@@ -3,6 +3,7 @@
 //! A command that ran `bash -lc` would read the user's profile every time; reading it once, beside the first model request, gives the
 //! same variables for nothing. The shell gets no input, has a session of its own and five seconds. When it fails, commands get the
 //! process's own environment and a warning says so.
+#![allow(clippy::disallowed_methods)] // The cache of the login environment is kept here.
 
 use std::{
     ffi::{OsStr, OsString},
@@ -122,7 +123,11 @@ impl EnvSource {
     async fn capture(&self, processes: &dyn Processes) -> Captured {
         let own = |warning| Captured { vars: self.base.clone(), umask: own_umask(), warning };
         let Some(login) = &self.login else { return own(None) };
-        let cache = login.cache.as_ref().map(|folder| folder.join(format!("login-env-{}", key(login).as_str())));
+        let cache = login
+            .cache
+            .as_ref()
+            .filter(|folder| is_private_memory(folder))
+            .map(|folder| folder.join(format!("login-env-{}", key(login).as_str())));
         if let Some(captured) = cache.as_deref().and_then(read_cache) {
             return captured;
         }
@@ -192,6 +197,16 @@ fn key(login: &LoginShell) -> Digest {
         }
     }
     Digest::of(text.as_bytes())
+}
+
+/// Whether a folder is the user's own and lives in memory: what is written there is gone with the machine.
+fn is_private_memory(folder: &Path) -> bool {
+    /// The kernel's number for tmpfs.
+    const TMPFS: i64 = 0x0102_1994;
+    let mine = fs::symlink_metadata(folder).is_ok_and(|meta| {
+        meta.is_dir() && meta.uid() == rustix::process::getuid().as_raw() && meta.mode() & 0o077 == 0
+    });
+    mine && rustix::fs::statfs(folder).is_ok_and(|found| found.f_type == TMPFS)
 }
 
 fn read_cache(path: &Path) -> Option<Captured> {

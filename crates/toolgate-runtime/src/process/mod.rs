@@ -24,10 +24,17 @@ pub mod supervisor;
 pub mod table;
 mod tree;
 
-use std::{ffi::OsString, path::PathBuf, sync::Arc};
+use std::{
+    ffi::OsString,
+    io,
+    path::PathBuf,
+    pin::Pin,
+    sync::Arc,
+    task::{Context, Poll},
+};
 
 use tokio::{
-    io::{AsyncRead, AsyncWrite},
+    io::{AsyncRead, AsyncWrite, ReadBuf},
     sync::watch,
 };
 
@@ -91,13 +98,31 @@ pub struct Size {
 /// A running command. Dropping it ends the command's whole tree.
 pub struct Running {
     /// What it prints; end-of-file when nobody holds the other end any more.
-    pub output: Box<dyn AsyncRead + Send + Sync + Unpin>,
+    pub output: Output,
     /// Its input, where it has one. Dropping it is end-of-file for a pipe.
     pub input: Option<Box<dyn AsyncWrite + Send + Sync + Unpin>>,
     /// How the command itself ended, once it has. Descendants may live on.
     pub exit: watch::Receiver<Option<Exit>>,
     /// Whatever else can be done with it.
     pub control: Arc<dyn Control>,
+}
+
+/// Where a command's output is read from.
+pub enum Output {
+    /// A pipe of this machine. A flood through it is read by a thread, since waking the runtime for each line would cost more than
+    /// reading it.
+    Pipe(tokio::net::unix::pipe::Receiver),
+    /// Anything else.
+    Stream(Box<dyn AsyncRead + Send + Sync + Unpin>),
+}
+
+impl AsyncRead for Output {
+    fn poll_read(mut self: Pin<&mut Self>, cx: &mut Context<'_>, buffer: &mut ReadBuf<'_>) -> Poll<io::Result<()>> {
+        match &mut *self {
+            Self::Pipe(pipe) => Pin::new(pipe).poll_read(cx, buffer),
+            Self::Stream(stream) => Pin::new(stream).poll_read(cx, buffer),
+        }
+    }
 }
 
 impl Drop for Running {

@@ -8,14 +8,16 @@ use std::{
     time::Duration,
 };
 
+use rustix::io::Errno;
 use tokio::{
     io::{AsyncReadExt, AsyncWrite, AsyncWriteExt},
+    net::unix::pipe,
     sync::watch,
     task::AbortHandle,
 };
 use tokio_util::sync::CancellationToken;
 
-use super::{Exit, Living, Running, Size, Stdio};
+use super::{Exit, Living, Output, Running, Size, Stdio};
 use crate::output::{
     Sink,
     spill::{Spill, SpillFolder, Spilled},
@@ -23,6 +25,9 @@ use crate::output::{
 
 /// One read: larger than a pipe holds, so that one system call empties it.
 const READ: usize = 128 * 1024;
+
+/// Bytes after which an output is read by a thread, where it is a pipe. A quiet command never gets there.
+const FLOOD: usize = 4 * 1024 * 1024;
 
 /// Unread output of a session that is held in memory, in bytes.
 const BACKLOG: usize = 1024 * 1024;
@@ -106,7 +111,7 @@ impl CommandSession {
         let backlog = Backlog::new(folder.clone(), &id);
         let shared =
             Arc::new(Shared { route: Mutex::new(Route::Backlog(backlog)), progress: watch::Sender::new(Some(0)) });
-        let output = std::mem::replace(&mut running.output, Box::new(tokio::io::empty()));
+        let output = std::mem::replace(&mut running.output, Output::Stream(Box::new(tokio::io::empty())));
         let input = tokio::sync::Mutex::new(running.input.take());
         let reader = tokio::spawn(read_all(output, shared.clone())).abort_handle();
         Self { id, line, running, stdio, input, shared, reader, folder }
@@ -252,6 +257,15 @@ impl Drop for CommandSession {
 }
 
 impl Shared {
+    /// Hands over what was read.
+    fn take(&self, bytes: &[u8]) {
+        match &mut *self.route() {
+            Route::Call(sink) => sink.write(bytes),
+            Route::Backlog(backlog) => backlog.take(bytes),
+        }
+        self.progress.send_modify(|progress| *progress = progress.map(|count| count + 1));
+    }
+
     fn route(&self) -> MutexGuard<'_, Route> {
         self.route.lock().unwrap_or_else(PoisonError::into_inner)
     }
@@ -283,7 +297,7 @@ impl Backlog {
 
     fn pour(self, sink: &Sink) {
         if self.dropped > 0 {
-            let place = match self.spill.map(Spill::finish) {
+            let place = match self.spill.map(|spill| spill.finish((&self.bytes, &[]))) {
                 Some(Spilled::Whole(path)) => format!("; all of it: {}", path.display()),
                 Some(Spilled::HeadAndTail { path, left_out }) => {
                     format!("; all but {left_out} bytes in the middle: {}", path.display())
@@ -300,19 +314,40 @@ impl Backlog {
 }
 
 /// Reads to the end, whoever looks.
-async fn read_all(mut output: Box<dyn tokio::io::AsyncRead + Send + Sync + Unpin>, shared: Arc<Shared>) {
+async fn read_all(mut output: Output, shared: Arc<Shared>) {
     // Reserved and not filled: its pages cost nothing until something is read, so 64 quiet sessions hold none.
     let mut buffer = Vec::with_capacity(READ);
+    let mut total = 0;
     loop {
         buffer.clear();
         match output.read_buf(&mut buffer).await {
             Ok(0) | Err(_) => break,
-            Ok(_) => match &mut *shared.route() {
-                Route::Call(sink) => sink.write(&buffer),
-                Route::Backlog(backlog) => backlog.take(&buffer),
-            },
+            Ok(length) => total += length,
         }
-        shared.progress.send_modify(|progress| *progress = progress.map(|count| count + 1));
+        shared.take(&buffer);
+        if total > FLOOD
+            && let Output::Pipe(pipe) = output
+        {
+            let flooded = shared.clone();
+            let _ = tokio::task::spawn_blocking(move || read_flood(pipe, &flooded)).await;
+            break;
+        }
     }
     shared.progress.send_replace(None);
+}
+
+/// Reads on to the end on a thread of its own, in the plain blocking way of `cat`: a runtime that is woken for each line of a flood
+/// spends more on waking than on reading.
+fn read_flood(pipe: pipe::Receiver, shared: &Shared) {
+    let Ok(pipe) = pipe.into_blocking_fd() else { return };
+    let mut buffer = Vec::with_capacity(READ);
+    loop {
+        buffer.clear();
+        match rustix::io::read(&pipe, rustix::buffer::spare_capacity(&mut buffer)) {
+            Ok(0) => return,
+            Ok(_) => shared.take(&buffer),
+            Err(Errno::INTR) => {}
+            Err(_) => return,
+        }
+    }
 }

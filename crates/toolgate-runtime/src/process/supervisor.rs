@@ -191,6 +191,8 @@ fn explain(refused: Refused, command: &Command) -> StartError {
             format!("the working directory {directory} cannot be entered: {errno}")
         }
         Refused::Failed(Failure { stage: Stage::Program, errno: Errno::NOENT }) => {
+            #[allow(clippy::disallowed_methods)]
+            // The kernel says the same of a missing program and of its missing interpreter.
             if Path::new(&command.program).exists() {
                 format!("the program {program} cannot be run: its interpreter does not exist")
             } else {

@@ -150,8 +150,16 @@ impl CommandSessions {
         let Some(processes) = &self.setup.processes else {
             return Err(ToolError::new("commands cannot run here: no supervisor is configured"));
         };
-        if self.table().closed {
-            return Err(ToolError::new("the session has ended; no command can start"));
+        {
+            let table = self.table();
+            if table.closed {
+                return Err(ToolError::new("the session has ended; no command can start"));
+            }
+            if table.open.len() >= MOST_SESSIONS && table.evictable().is_none() {
+                return Err(ToolError(format!(
+                    "{MOST_SESSIONS} commands are running and being waited for; wait for one of them to end"
+                )));
+            }
         }
         let captured = self.setup.env.captured(processes.as_ref()).await;
         let stdio = match (terminal, self.setup.takes_input) {

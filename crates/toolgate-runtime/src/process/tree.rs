@@ -2,6 +2,7 @@
 //!
 //! A list is true at the moment it is made. Whoever acts on one does it right away, and does it again until the kernel itself says
 //! that no child is left.
+#![allow(clippy::disallowed_methods)] // The kernel tells about processes through files.
 
 use std::{
     fs,

@@ -286,7 +286,7 @@ async fn the_sixty_fifth_session_makes_room_for_itself() {
     assert_eq!(ids.iter().collect::<std::collections::HashSet<_>>().len(), 65, "ids are never used twice");
     assert!(poll(&house, &ids[0], 250).await.output.contains("ended to make room"));
     assert!(poll(&house, &ids[64], 250).await.output.contains("still running"));
-    until("one was ended", || running("sleep 64").iter().count() < 2 * 65).await;
+    until("one was ended", || running("sleep 64").len() < 2 * 65).await;
     house.env.close().await;
     until("all are gone", || running("sleep 64").is_empty()).await;
 }

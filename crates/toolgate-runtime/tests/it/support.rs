@@ -52,7 +52,7 @@ pub fn permit() -> Permit {
     // Nobody is asked, so the first poll is the last.
     let mut pass = pin!(gate.pass(call, &cancel));
     match pass.as_mut().poll(&mut Context::from_waker(Waker::noop())) {
-        Poll::Ready(Ok(Passage::Permitted(permit))) => permit,
+        Poll::Ready(Ok(Passage::Permitted(permit))) => *permit,
         _ => panic!("the mode allow-all allows"),
     }
 }

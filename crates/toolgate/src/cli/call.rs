@@ -5,7 +5,7 @@ use std::sync::Arc;
 use clap::Args;
 use serde_json::json;
 use toolgate_core::{
-    message::{Body, Event, Message},
+    message::{Body, Event, Extra, Message, ModelMessage, Role, SessionMeta, ToolCallMessage, ToolCallOutput},
     outcome::StopReason,
     policy::Policy,
     tool::ToolCall,
@@ -15,11 +15,13 @@ use toolgate_runtime::{
     environment::CallEnd,
     ids,
     trace::{Journal, Observer, TraceFile},
+    workspace::Workspace,
 };
 
 use super::{Common, block_on, interruptible, print, state};
 use crate::{
     failure::{Failure, INTERRUPTED, RUN_FAILED, TIMEOUT, WAITING},
+    state::Indexed,
     surroundings::Surroundings,
     wiring::{self, Wish},
 };
@@ -63,11 +65,16 @@ impl Call {
         let state = state(surroundings)?;
         let session = ids::session_id();
         let watch = Arc::new(Watch::default());
-        let file = TraceFile::create(&state.trace_path(&session), &surroundings.secrets())?;
+        let trace = state.trace_path(&session);
+        let file = TraceFile::create(&trace, &surroundings.secrets())?;
         let journal = Arc::new(Journal::new(Some(file), watch.clone()));
+        let mut entry = Indexed::new("call", session.clone(), workspace.root().to_owned(), trace);
+        state.index(&mut entry)?;
+        let call = ToolCall { id: "call_1".into(), name: self.tool, arguments: self.arguments };
+        begin(&journal, &session, &workspace, &call)?;
         let wish = Wish {
             spill: state.spill_folder(&session),
-            session: session.clone(),
+            session,
             mode: self.common.approve,
             policy: Policy::default(),
             on_ask: OnAsk::Deny,
@@ -75,35 +82,75 @@ impl Call {
             converses: false,
             login: true,
         };
-        let end = block_on(async {
+        let (end, interrupted) = block_on(async {
             let interrupt = interruptible()?;
             let environment = wiring::environment(wish, &journal, surroundings)?;
-            let call = ToolCall { id: "call_1".into(), name: self.tool, arguments: self.arguments };
-            // No model is asked here, so the login shell is read beside the check.
-            let (end, ()) = tokio::join!(environment.call(call, &interrupt), environment.commands().prepare());
+            environment.announce()?;
+            // No model is asked here, so the login shell is read beside the check; a call that never starts does not wait for it.
+            let commands = environment.commands().clone();
+            tokio::spawn(async move { commands.prepare().await });
+            let end = environment.call(call, &interrupt).await;
+            if let Some(warning) = environment.commands().warning() {
+                print::to_person(&format!("warning: {warning}; the command saw toolgate's own environment"));
+            }
             environment.close().await;
             Ok((end?, interrupt.is_cancelled()))
         })?;
-        journal.seal("completed")?;
-        let (CallEnd::Closed(output), interrupted) = end else { return Ok(WAITING) };
+        let status = match &end {
+            CallEnd::Closed(output) => output.stop_reason.unwrap_or(StopReason::Completed).as_str(),
+            CallEnd::Waiting(_) => "waiting",
+        };
+        entry.head = journal.seal(status)?;
+        entry.status = status.to_owned();
+        state.index(&mut entry)?;
+        let CallEnd::Closed(output) = end else { return Ok(WAITING) };
         let decision = watch.0.lock().unwrap_or_else(std::sync::PoisonError::into_inner).take().unwrap_or_default();
-        let denied = decision["decision"] == "deny";
-        if self.json {
-            let mut value = serde_json::to_value(toolgate_core::message::ModelMessage::ToolCallOutput(output.clone()))
-                .map_err(|error| Failure::run(format!("the result cannot be printed: {error}")))?;
-            value["decision"] = decision.clone();
-            print::json(&value);
-        } else {
-            print::text(&output.output);
-        }
+        self::show(&output, &decision, self.json)?;
         Ok(match output.stop_reason {
             _ if interrupted => INTERRUPTED,
             Some(StopReason::Completed) => 0,
-            Some(StopReason::Aborted) if denied => WAITING,
+            Some(StopReason::Aborted) if decision["decision"] == "deny" => WAITING,
             Some(StopReason::Failed) if timed_out(&output.output) => TIMEOUT,
             _ => RUN_FAILED,
         })
     }
+}
+
+/// The trace of a call by hand: a session without a model, in which a person wrote the call.
+fn begin(journal: &Journal, session: &str, workspace: &Workspace, call: &ToolCall) -> Result<(), Failure> {
+    journal.record(SessionMeta {
+        session_id: session.to_owned(),
+        provider: "none".into(),
+        model_id: "none".into(),
+        model_context_window: "unknown".into(),
+        system_prompt: String::new(),
+        agent_state: serde_json::Value::Null,
+        workspace: workspace.root().display().to_string(),
+        source: None,
+        extra: Extra::new(),
+    })?;
+    journal.record(ModelMessage::ToolCall(ToolCallMessage {
+        role: Some(Role::Assistant),
+        name: call.name.clone(),
+        arguments: call.arguments.clone(),
+        tool_call_id: call.id.clone(),
+        fidelity: None,
+        stop_reason: Some(StopReason::Completed),
+        extra: Extra::new(),
+    }))?;
+    Ok(())
+}
+
+fn show(output: &ToolCallOutput, decision: &serde_json::Value, as_json: bool) -> Result<(), Failure> {
+    if !as_json {
+        print::text(&output.output);
+        return Ok(());
+    }
+    let mut value = serde_json::to_value(ModelMessage::ToolCallOutput(output.clone()))
+        .map_err(|error| Failure::run(format!("the result cannot be printed: {error}")))?;
+    value["decision"] = decision.clone();
+    print::json(&value);
+    Ok(())
 }
 
 /// A call that ran out of time ends with the marker that says so.

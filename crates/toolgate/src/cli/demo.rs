@@ -1,6 +1,7 @@
 //! `toolgate demo`: a whole session with no key and no network. A scripted model drives real commands through the real gate.
+#![allow(clippy::disallowed_methods)] // The demo has a workspace of its own.
 
-use std::{path::PathBuf, sync::Arc};
+use std::{path::Path, sync::Arc};
 
 use serde_json::json;
 use toolgate_agent::{
@@ -21,7 +22,7 @@ use toolgate_runtime::{
 use super::{block_on, interruptible, print, run::prompt_for};
 use crate::{
     failure::Failure,
-    state::State,
+    state::{Indexed, State},
     surroundings::Surroundings,
     wiring::{self, Wish},
 };
@@ -31,13 +32,16 @@ const DENIED: &str = "Bash(rm *)";
 
 pub(super) fn run(surroundings: &Surroundings) -> Result<u8, Failure> {
     let session_id = ids::session_id();
-    let folder = std::env::temp_dir().join(format!("toolgate-{session_id}"));
+    let folder = surroundings.temporary_folder().join(format!("toolgate-{session_id}"));
     let made = std::fs::create_dir_all(&folder).and_then(|()| Workspace::open(&folder));
     let workspace = made.map_err(|error| {
         Failure::run(format!("no temporary workspace can be made in {}: {error}", folder.display()))
             .hint("set TMPDIR to a folder that can be written")
     })?;
     let (state, file) = place(surroundings, &session_id, &folder)?;
+    let trace = file.path().to_owned();
+    let mut entry = Indexed::new("demo", session_id.clone(), workspace.root().to_owned(), trace.clone());
+    state.index(&mut entry)?;
     let journal = Arc::new(Journal::new(Some(file), Arc::new(print::Printer::telling_all())));
     let rule = Rule::parse(Tier::Deny, DENIED, "demo").map_err(|error| Failure::configuration(error.to_string()))?;
     let wish = Wish {
@@ -68,7 +72,11 @@ pub(super) fn run(surroundings: &Surroundings) -> Result<u8, Failure> {
         environment.close().await;
         Ok(session.seal(&end)?)
     })?;
-    let trace = journal.path().unwrap_or_default();
+    entry.head = head.clone();
+    entry.status = "completed".into();
+    state.index(&mut entry)?;
+    // The workspace was only lent; the trace is what stays.
+    let _ = std::fs::remove_dir_all(&folder);
     print::data(&format!("\nEvery step stands in a trace that can be verified (head {}).", head.unwrap_or_default()));
     print::data(&format!("toolgate trace verify {}", trace.display()));
     print::data(&format!("{}", trace.display()));
@@ -82,7 +90,7 @@ fn place(
     folder: &std::path::Path,
 ) -> Result<(State, TraceFile), Failure> {
     let secrets = surroundings.secrets();
-    if let Some(state) = surroundings.state_folder().filter(is_plain).map(State::new)
+    if let Some(state) = surroundings.state_folder().filter(|path| is_plain(path)).map(State::new)
         && let Ok(file) = TraceFile::create(&state.trace_path(session_id), &secrets)
     {
         return Ok((state, file));
@@ -92,7 +100,7 @@ fn place(
     Ok((state, file))
 }
 
-fn is_plain(path: &PathBuf) -> bool {
+fn is_plain(path: &Path) -> bool {
     path.is_absolute()
         && path.to_str().is_some_and(|text| text.chars().all(|c| c.is_ascii_alphanumeric() || "/._-".contains(c)))
 }

@@ -47,16 +47,18 @@ pub(super) struct Printer {
     tells_all: bool,
     /// Whether the text on standard output stands in the middle of a line.
     open: AtomicBool,
+    /// The record after which a test wants the process to die.
+    fault: Option<u64>,
 }
 
 impl Printer {
-    pub(super) fn new(format: OutputFormat) -> Self {
-        Self { format, tells_all: false, open: AtomicBool::new(false) }
+    pub(super) fn new(format: OutputFormat, fault: Option<u64>) -> Self {
+        Self { format, tells_all: false, open: AtomicBool::new(false), fault }
     }
 
     /// A printer that tells the whole story on standard output.
     pub(super) fn telling_all() -> Self {
-        Self { tells_all: true, ..Self::new(OutputFormat::Text) }
+        Self { tells_all: true, ..Self::new(OutputFormat::Text, None) }
     }
 
     fn tell(&self, line: &str) {
@@ -120,22 +122,15 @@ impl Observer for Printer {
                 json(&value);
             }
         }
-        #[cfg(debug_assertions)]
-        fault::after_record(seq);
+        if seq.is_some() && seq == self.fault {
+            die();
+        }
     }
 }
 
-/// A fault that tests can order, in builds for tests alone: dying right after a record was written.
-#[cfg(debug_assertions)]
-mod fault {
-    pub(super) fn after_record(seq: Option<u64>) {
-        let ordered = std::env::var("TOOLGATE_FAULT")
-            .ok()
-            .and_then(|fault| fault.strip_prefix("kill-after-record:")?.parse().ok());
-        if ordered.is_some() && ordered == seq {
-            let _ = std::process::Command::new("/bin/bash")
-                .args(["-c", &format!("kill -KILL {}", std::process::id())])
-                .status();
-        }
-    }
+/// Dies as a crash would have it: at once, with nothing tidied up. Tests order it to look at what is left.
+#[allow(clippy::disallowed_methods)] // Only SIGKILL is as sudden as a crash, and std sends none to its own process.
+fn die() {
+    let line = format!("kill -KILL {}", std::process::id());
+    let _ = std::process::Command::new(toolgate_runtime::process::table::DEFAULT_SHELL).args(["-c", &line]).status();
 }

@@ -1,4 +1,5 @@
 //! `toolgate run PROMPT`: one task, from the prompt to the answer, new or gone on with.
+#![allow(clippy::disallowed_methods)] // A script for the scripted model is read here.
 
 use std::{io::Read, path::PathBuf, sync::Arc};
 
@@ -98,7 +99,10 @@ impl Run {
         let secrets = surroundings.secrets();
         let mut start = self.start(&state, &secrets)?;
         let provider = self.provider(start.rebuilt.as_ref(), surroundings)?;
-        let journal = Arc::new(Journal::new(Some(start.file), Arc::new(print::Printer::new(self.output_format))));
+        let journal = Arc::new(Journal::new(
+            Some(start.file),
+            Arc::new(print::Printer::new(self.output_format, surroundings.ordered_fault())),
+        ));
         let wish = Wish {
             session: start.entry.session_id.clone(),
             mode: self.common.approve,
@@ -180,7 +184,7 @@ impl Run {
         }
         let workspace = wiring::workspace(self.common.workspace.as_deref())?;
         if self.go_on {
-            for entry in state.sessions_of(workspace.root()) {
+            for entry in state.runs_of(workspace.root()) {
                 match self.open(entry.clone(), secrets) {
                     Ok(start) => return Ok(start),
                     Err(failure) => {
@@ -200,8 +204,7 @@ impl Run {
         let trace = state.trace_path(&session_id);
         let file = TraceFile::create(&trace, secrets)?;
         let root = workspace.root().to_owned();
-        let entry =
-            Indexed { session_id, workspace: root, trace, head: None, status: "new".into(), updated: String::new() };
+        let entry = Indexed::new("run", session_id, root, trace);
         Ok(Start { file, rebuilt: None, entry, workspace })
     }
 
