@@ -4,9 +4,9 @@
 use std::sync::Arc;
 
 use toolgate_core::{
-    approval::{ApprovalMode, Standing},
+    approval::ApprovalMode,
     call::{Args, CheckedCall},
-    policy::{Facts, Policy, Rule, SandboxMode, Tier, decide},
+    policy::{Facts, Policy, Rule, SandboxMode, Standing, Tier, decide},
     tool::{Effect, Prepared, ToolSpec},
 };
 

@@ -2,11 +2,11 @@
 //!
 //! A question is a key, not a future: the same key is the same question for ever, whoever asks and however often.
 
-use std::{fmt, str::FromStr, sync::Arc};
+use std::{fmt, str::FromStr};
 
 use serde::{Deserialize, Serialize};
 
-use crate::{call::Digest, policy::Policy, tool::Effect};
+use crate::{call::Digest, tool::Effect};
 
 /// What happens to a call that no rule decides.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Serialize, Deserialize)]
@@ -52,17 +52,6 @@ impl FromStr for ApprovalMode {
             .find(|mode| mode.as_str() == word)
             .ok_or_else(|| format!("`{word}` is no approval mode; use allow-all, read-only, always-ask or deny-all"))
     }
-}
-
-/// The rules and the mode in force. Read afresh before every decision.
-#[derive(Debug, Clone)]
-pub struct Standing {
-    /// What happens to a call that no rule decides.
-    pub mode: ApprovalMode,
-    /// The rules of all layers, grants included.
-    pub policy: Arc<Policy>,
-    /// Grows whenever mode or rules change, so that open questions can be judged again.
-    pub version: u64,
 }
 
 /// Which question: the same key is the same question, for ever.

@@ -8,7 +8,8 @@ use toolgate_runtime::{
     BoxFuture,
     approver::Approver,
     core::{
-        approval::{ApprovalKey, ApprovalMode, ApprovalRequest, Decision, Reply, Standing, Withdrawn},
+        approval::{ApprovalKey, ApprovalMode, ApprovalRequest, Decision, Reply, Withdrawn},
+        policy::Standing,
         tool::ToolCall,
     },
     environment::{CallEnd, Environment, Setup},

@@ -3,8 +3,8 @@
 use std::sync::Arc;
 
 use toolgate_core::{
-    approval::{ApprovalKey, ApprovalMode, ApprovalRequest, Basis, Decision, Reply, Source, Standing, Withdrawn},
-    policy::Policy,
+    approval::{ApprovalKey, ApprovalMode, ApprovalRequest, Basis, Decision, Reply, Source, Withdrawn},
+    policy::{Policy, Standing},
 };
 
 use crate::BoxFuture;

@@ -170,6 +170,8 @@ impl Environment {
         for call in &calls {
             checked.push(self.check(call).await?);
         }
+        // Once a turn, beside the commands: a power cut costs at most this one.
+        self.journal.sync_beside();
         let (turns, _) = watch::channel(Turn::default());
         let ends = checked.into_iter().zip(&calls).enumerate().map(|(place, (checked, call))| {
             let turns = &turns;
@@ -248,7 +250,6 @@ impl Environment {
             summary,
             extra: Extra::new(),
         }))?;
-        self.journal.sync_beside();
         let frame = CloseOut::open(&self.journal, &call_id, bound_of(&entry.spec), self.spills.clone());
         let limits = Limits { timeout_ms: u64::try_from(entry.spec.timeout_ms).ok().filter(|ms| *ms > 0) };
         let cx = ToolContext {

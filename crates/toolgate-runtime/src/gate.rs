@@ -10,12 +10,10 @@ use std::{
 
 use tokio_util::sync::CancellationToken;
 use toolgate_core::{
-    approval::{
-        ApprovalKey, ApprovalMode, ApprovalRequest, Basis, Decision, Offer, Reply, Source, Standing, Withdrawn,
-    },
+    approval::{ApprovalKey, ApprovalMode, ApprovalRequest, Basis, Decision, Offer, Reply, Source, Withdrawn},
     call::CheckedCall,
     message::{ApprovalDecided, ApprovalRequested, Event, Extra},
-    policy::{Facts, SandboxMode, Verdict, decide},
+    policy::{Facts, SandboxMode, Standing, Verdict, decide},
 };
 
 use crate::{

@@ -6,10 +6,12 @@
 pub mod command;
 pub mod rule;
 
+use std::sync::Arc;
+
 use serde::{Deserialize, Serialize};
 
 use crate::{
-    approval::{ApprovalMode, Basis, Offer, Source, Standing},
+    approval::{ApprovalMode, Basis, Offer, Source},
     call::CheckedCall,
     tool::{Effect, Permission},
 };
@@ -20,6 +22,17 @@ pub use rule::{Rule, RuleError, Tier};
 pub struct Policy {
     /// In the order in which they were read.
     pub rules: Vec<Rule>,
+}
+
+/// The rules and the mode in force. Read afresh before every decision.
+#[derive(Debug, Clone)]
+pub struct Standing {
+    /// What happens to a call that no rule decides.
+    pub mode: ApprovalMode,
+    /// The rules of all layers, grants included.
+    pub policy: Arc<Policy>,
+    /// Grows whenever mode or rules change, so that open questions can be judged again.
+    pub version: u64,
 }
 
 /// What the runtime found out about the machine for one decision.
@@ -140,7 +153,6 @@ mod tests {
         call::Args,
         tool::{Place, Prepared, ToolSpec},
     };
-    use std::sync::Arc;
 
     fn call(permission: Permission, effects: Vec<Effect>) -> CheckedCall {
         let mut spec = ToolSpec::new("exec_command", "", serde_json::json!({}));

@@ -13,6 +13,7 @@ use std::{
         fd::{AsFd, OwnedFd},
         unix::ffi::OsStrExt,
     },
+    path::Path,
     process::Child,
     sync::{
         Arc, Mutex, MutexGuard, PoisonError,
@@ -36,7 +37,6 @@ use super::{
     Command, Exit, Living, StartError, Status, Stdio,
     protocol::{self, ENVIRONMENTS, MAX_REPORT, Order, Report, Start},
     spawn::{self, Failure},
-    supervisor::Program,
 };
 
 /// What the supervisor is given to end everything: the second after SIGTERM, and what SIGKILL takes on a busy machine.
@@ -100,7 +100,7 @@ pub(super) struct Entry {
 
 impl Link {
     /// Launches a supervisor and the task that attends to it.
-    pub(super) fn launch(program: &Program) -> io::Result<Arc<Self>> {
+    pub(super) fn launch(program: &Path, args: &[OsString]) -> io::Result<Arc<Self>> {
         let (ours, theirs) = socketpair(AddressFamily::UNIX, SocketType::SEQPACKET, SocketFlags::CLOEXEC, None)?;
         rustix::io::ioctl_fionbio(&ours, true)?;
         sockopt::set_socket_send_buffer_size(&ours, SEND_BUFFER)?;
@@ -109,8 +109,8 @@ impl Link {
         let socket = spawn::register(ours)?;
 
         // An empty environment, no hook before exec and plain descriptors: std can use posix_spawn, which copies no page table.
-        let mut child = std::process::Command::new(&program.path)
-            .args(&program.args)
+        let mut child = std::process::Command::new(program)
+            .args(args)
             .env_clear()
             .stdin(theirs)
             .stdout(std::process::Stdio::null())

@@ -72,7 +72,7 @@ impl Supervisor {
         if let Some(link) = current.as_ref().filter(|link| link.serves()) {
             return Ok(Arc::clone(link));
         }
-        let launched = Link::launch(&self.program).map_err(|error| {
+        let launched = Link::launch(&self.program.path, &self.program.args).map_err(|error| {
             StartError(format!("the supervisor ({}) could not be started: {error}", self.program.path.display()))
         })?;
         Ok(Arc::clone(current.insert(launched)))

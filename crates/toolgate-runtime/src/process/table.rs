@@ -12,12 +12,12 @@ use std::{
 use toolgate_core::message::{CommandSessionEvent, Event, Extra};
 
 use super::{
-    Command, Living, Processes, Size, Status, Stdio,
+    Command, Living, Processes, Size, StartError, Status, Stdio,
     command_env::EnvPolicy,
     login_env::{Captured, EnvSource},
     session::CommandSession,
 };
-use crate::{gate::Permit, ids, output::spill::SpillFolder, tool::ToolError, trace::Journal};
+use crate::{gate::Permit, ids, output::spill::SpillFolder, trace::Journal};
 
 /// Sessions at the same time (the seed's number).
 const MOST_SESSIONS: usize = 64;
@@ -145,18 +145,18 @@ impl CommandSessions {
     /// Starts the line that the permit allows, in a shell, byte for byte.
     ///
     /// # Errors
-    /// When it cannot start, for the model to read: what, where and why.
-    pub async fn start(&self, permit: &Permit, line: &str, cwd: &Path, terminal: bool) -> Result<Held<'_>, ToolError> {
+    /// What, where and why, when it cannot start.
+    pub async fn start(&self, permit: &Permit, line: &str, cwd: &Path, terminal: bool) -> Result<Held<'_>, StartError> {
         let Some(processes) = &self.setup.processes else {
-            return Err(ToolError::new("commands cannot run here: no supervisor is configured"));
+            return Err(StartError("commands cannot run here: no supervisor is configured".into()));
         };
         {
             let table = self.table();
             if table.closed {
-                return Err(ToolError::new("the session has ended; no command can start"));
+                return Err(StartError("the session has ended; no command can start".into()));
             }
             if table.open.len() >= MOST_SESSIONS && table.evictable().is_none() {
-                return Err(ToolError(format!(
+                return Err(StartError(format!(
                     "{MOST_SESSIONS} commands are running and being waited for; wait for one of them to end"
                 )));
             }
@@ -168,7 +168,7 @@ impl CommandSessions {
             (false, false) => Stdio::NoInput,
         };
         let command = self.command(captured, line, cwd, stdio);
-        let running = processes.start(permit, command).await.map_err(|error| ToolError(error.to_string()))?;
+        let running = processes.start(permit, command).await?;
         let session = CommandSession::new(ids::process_id(), line.to_owned(), running, stdio, self.spills.clone());
         self.note("started", &session.id, Some(permit.call().id()), None);
         Ok(self.insert(session))

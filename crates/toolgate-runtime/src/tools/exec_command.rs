@@ -77,7 +77,7 @@ impl Tool for ExecCommand {
             let asked = args.get("yield_time_ms").and_then(|ms| ms.as_i64()).map(|ms| u64::try_from(ms).unwrap_or(0));
             let window = cx.commands.yields().then(|| window(asked, WINDOW_MS, cx.limits.timeout_ms));
             let session = tokio::select! {
-                session = cx.commands.start(&permit, &line, &cwd, terminal) => session?,
+                session = cx.commands.start(&permit, &line, &cwd, terminal) => session.map_err(|error| ToolError(error.to_string()))?,
                 () = cx.cancel.cancelled() => return Ok(Done::default()),
             };
             // Whatever ends this call before it has its answer ends the command too, also when nobody polls it any more.

@@ -223,7 +223,7 @@ async fn a_person_decides_and_their_note_reaches_the_model() {
 }
 
 #[tokio::test]
-async fn an_interrupt_settles_an_open_question_and_a_changed_mode_overrules_a_yes() {
+async fn an_interrupt_settles_an_open_question() {
     let approver = Scripted::new(ApprovalMode::AlwaysAsk, vec![]);
     let fake = Fake::new("fake", Act::Say("x"));
     let runs = fake.runs.clone();
@@ -235,21 +235,30 @@ async fn an_interrupt_settles_an_open_question_and_a_changed_mode_overrules_a_ye
     });
     let CallEnd::Closed(output) = end.unwrap() else { panic!() };
     assert_eq!(output.stop_reason, Some(StopReason::Aborted));
-    assert_eq!(
-        (approver.withdrawn.lock().unwrap().len(), runs.load(Ordering::SeqCst), house.decisions().len()),
-        (1, 0, 1)
-    );
+    let withdrawn = approver.withdrawn.lock().unwrap().len();
+    assert_eq!((withdrawn, runs.load(Ordering::SeqCst)), (1, 0));
+    assert_eq!(house.decisions(), [("deny".into(), "default".into())], "one call, one decision");
+}
 
-    *approver.mode.lock().unwrap() = ApprovalMode::AlwaysAsk;
-    let (end, ()) = tokio::join!(house.env.call(house.tool_call("fake", "{}"), &house.interrupt), async {
-        until("it asks", || approver.asked.lock().unwrap().len() == 2).await;
-        *approver.mode.lock().unwrap() = ApprovalMode::DenyAll;
-        *approver.version.lock().unwrap() += 1;
-        // The answer comes through another door: a script cannot answer a question it has been asked already.
-        house.interrupt.cancel();
-    });
-    assert!(matches!(end.unwrap(), CallEnd::Closed(_)));
-    assert_eq!(runs.load(Ordering::SeqCst), 0);
+#[tokio::test]
+async fn a_changed_mode_judges_open_questions_again() {
+    for (mode, text, runs_then) in
+        [(ApprovalMode::AllowAll, "x", 1), (ApprovalMode::DenyAll, "Tool call denied by policy", 0)]
+    {
+        let approver = Scripted::new(ApprovalMode::AlwaysAsk, vec![]);
+        let fake = Fake::new("fake", Act::Say("x"));
+        let runs = fake.runs.clone();
+        let house =
+            House::build(Plan { tools: vec![Arc::new(fake)], approver: Some(approver.clone()), ..Plan::default() });
+        let (output, ()) = tokio::join!(house.call("fake", json!({})), async {
+            until("it asks", || !approver.asked.lock().unwrap().is_empty()).await;
+            *approver.mode.lock().unwrap() = mode;
+            *approver.version.lock().unwrap() += 1;
+        });
+        assert!(output.output.starts_with(text), "{mode}: {}", output.output);
+        let withdrawn = approver.withdrawn.lock().unwrap().len();
+        assert_eq!((withdrawn, runs.load(Ordering::SeqCst), house.decisions().len()), (1, runs_then, 1));
+    }
 }
 
 #[tokio::test]

@@ -11,10 +11,10 @@ use std::{
 
 use tokio_util::sync::CancellationToken;
 use toolgate_core::{
-    approval::{ApprovalKey, ApprovalMode, ApprovalRequest, Reply, Standing, Withdrawn},
+    approval::{ApprovalKey, ApprovalMode, ApprovalRequest, Reply, Withdrawn},
     call::{Args, CheckedCall},
     message::{Body, Event, Message, ModelMessage, ToolCallOutput},
-    policy::{Facts, Policy, Rule, SandboxMode, Tier},
+    policy::{Facts, Policy, Rule, SandboxMode, Standing, Tier},
     tool::{Effect, Prepared, ToolCall, ToolSpec},
 };
 use toolgate_runtime::{

@@ -234,6 +234,8 @@ fn ctrl_c_ends_the_run_and_what_it_started() {
     let result = records.iter().find(|record| record["payload"]["type"] == "tool_call_output").unwrap();
     assert_eq!(result["payload"]["output"], "[interrupted: tool aborted by user]");
     assert!(records.iter().any(|record| record["payload"]["reason"] == "aborted by user"));
+    let (code, out, err) = place.run(&["run", "-c", "go on", "--api", "script", "--model", &script]);
+    assert_eq!((code, out.as_str()), (0, "The script is over.\n"), "the next task is taken as usual: {err}");
 }
 
 #[test]
@@ -265,4 +267,31 @@ fn a_profile_that_hangs_prints_or_fails_costs_no_command() {
     std::fs::write(place.home().join(".bash_profile"), "sleep 18276\n").unwrap();
     assert_eq!(place.run(&["call", "exec_command", line]).1, "\n");
     until("it is gone", || running("sleep 18276").is_empty());
+}
+
+/// Runs a line of an interactive bash in a terminal of its own, with toolgate in its path, and returns what the terminal showed.
+fn in_terminal(place: &Place, line: &str) -> String {
+    let toolgate = std::path::Path::new(env!("CARGO_BIN_EXE_toolgate")).parent().unwrap();
+    let script = "import pty, sys; pty.spawn(['bash', '--norc', '-ic', sys.argv[1]])";
+    let output = std::process::Command::new("python3")
+        .args(["-c", script, line])
+        .current_dir(place.work())
+        .env("HOME", place.home())
+        .env("PATH", format!("{}:{}", toolgate.display(), std::env::var("PATH").unwrap()))
+        .stdin(Stdio::null())
+        .output()
+        .unwrap();
+    String::from_utf8_lossy(&output.stdout).replace('\r', "")
+}
+
+#[test]
+fn the_terminal_that_toolgate_runs_in_is_left_alone_and_never_stops_it() {
+    let place = Place::new();
+    std::fs::write(place.home().join(".bash_profile"), "stty -echo 2>/dev/null; read -t 1 x </dev/tty 2>/dev/null\n")
+        .unwrap();
+    let line = "stty -g > before; toolgate call exec_command '{\"cmd\":\"stty -echo </dev/tty; (read x </dev/tty); sleep 0.3; echo over\"}'; \
+                echo code=$?; stty -g > after; cmp before after && echo same";
+    let shown = in_terminal(&place, line);
+    assert!(shown.contains("over\n") && shown.contains("code=0") && shown.contains("same"), "{shown}");
+    assert!(!shown.contains("Stopped"), "{shown}");
 }
