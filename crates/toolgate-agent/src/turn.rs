@@ -3,15 +3,15 @@
 use tokio_util::sync::CancellationToken;
 use toolgate_core::{
     message::{
-        Event, Extra, ModelMessage, Partial, PartialEvent, Plain, RequestEnd, Role, Text, Thinking, TokenUsage, Tokens,
-        ToolCallMessage,
+        Event, Extra, ModelMessage, Partial, PartialEvent, RequestBegin, RequestEnd, Role, Text, Thinking, TokenUsage,
+        Tokens, ToolCallMessage,
     },
     outcome::StopReason,
     tool::ToolCall,
 };
 use toolgate_runtime::trace::{Journal, TraceError};
 
-use crate::provider::{ErrorClass, ModelEvent, Provider, ProviderError, Request, Stop, Usage};
+use crate::provider::{ErrorClass, ModelEvent, ModelId, Provider, ProviderError, Request, Stop, Usage};
 
 /// How a request ended.
 pub enum TurnEnd {
@@ -48,7 +48,12 @@ pub async fn ask(
     used: &mut Tokens,
     interrupt: &CancellationToken,
 ) -> Result<TurnEnd, TraceError> {
-    journal.record(Event::RequestBegin(Plain::new()))?;
+    let ModelId { provider: name, model } = provider.model().clone();
+    journal.record(Event::RequestBegin(RequestBegin {
+        provider: Some(name),
+        model_id: Some(model),
+        extra: Extra::new(),
+    }))?;
     let mut draft = Draft::default();
     let outcome = tokio::select! {
         biased;

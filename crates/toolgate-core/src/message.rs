@@ -309,7 +309,7 @@ payloads! {
         /// Servers have started, or not.
         McpConnectEnd(Plain) = "mcp_connect_end",
         /// A model request leaves.
-        RequestBegin(Plain) = "request_begin",
+        RequestBegin(RequestBegin) = "request_begin",
         /// A model request is over; only a `completed` one commits its turn.
         RequestEnd(RequestEnd) = "request_end",
         /// A question that a person must answer.
@@ -364,6 +364,18 @@ payload! {
     ToolListReady {
         /// As the model sees them: name, description, parameters.
         tools: Vec<Value>,
+    }
+}
+
+payload! {
+    /// A model request leaves. A session may go on with another model than it began with.
+    RequestBegin {
+        /// The provider that is asked.
+        #[serde(default, skip_serializing_if = "Option::is_none")]
+        provider: Option<String>,
+        /// The model that is asked.
+        #[serde(default, skip_serializing_if = "Option::is_none")]
+        model_id: Option<String>,
     }
 }
 

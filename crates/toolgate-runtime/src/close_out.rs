@@ -11,7 +11,7 @@ use toolgate_core::{
 };
 
 use crate::{
-    output::{Bound, Sink, spill::SpillFolder},
+    output::{Bound, Sink, bounded, spill::SpillFolder},
     tool::Done,
     trace::{Journal, TraceError},
 };
@@ -68,7 +68,7 @@ impl CloseOut {
 /// # Errors
 /// When it cannot be recorded.
 pub fn close_unrun(journal: &Journal, call_id: &str, output: String) -> Result<ToolCallOutput, TraceError> {
-    record(journal, result(call_id, output, Vec::new(), StopReason::Aborted))
+    record(journal, result(call_id, bounded(&output), Vec::new(), StopReason::Aborted))
 }
 
 /// The bound that a spec sets.

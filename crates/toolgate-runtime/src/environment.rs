@@ -7,7 +7,7 @@
 //! This file reads as that line, top to bottom. Nothing throws into the loop above: whatever goes wrong becomes a result that the model
 //! can read. The one exception is a trace that cannot be written, which ends the run.
 
-use std::{sync::Arc, time::Duration};
+use std::{any::Any, panic::AssertUnwindSafe, sync::Arc, task::Poll, time::Duration};
 
 use tokio::sync::{Semaphore, watch};
 use tokio_util::{sync::CancellationToken, task::AbortOnDropHandle};
@@ -22,11 +22,12 @@ use toolgate_core::{
 };
 
 use crate::{
+    BoxFuture,
     approver::{Approver, OnAsk, Unattended},
     close_out::{CloseOut, bound, bound_of, close_unrun},
     gate::{Gate, Passage, Permit},
     ids,
-    output::spill::SpillFolder,
+    output::{bounded, spill::SpillFolder},
     process::table::{CommandSessions, CommandSetup},
     registry::{Entry, Registry},
     tool::{CheckContext, Done, Limits, ToolContext, ToolError},
@@ -40,6 +41,9 @@ const MAX_PARALLEL: usize = 8;
 /// How long a tool that was told to stop may take to say its last words, before it is abandoned. Long enough to collect output that is
 /// already there, short enough that a person who pressed Ctrl-C does not notice.
 const LAST_WORDS: Duration = Duration::from_millis(250);
+
+/// How long a tool may take to say what a call would do. It looks at files at most; a person who pressed Ctrl-C must not wait for it.
+const LONGEST_PREPARE: Duration = Duration::from_secs(5);
 
 /// Everything that an environment is made of. Nothing is looked up elsewhere.
 pub struct Setup {
@@ -221,7 +225,7 @@ impl Environment {
     /// From the model's words to a call that can be decided on; a call that cannot be is closed here.
     async fn check(&self, call: &ToolCall) -> Result<Result<CheckedCall, ToolCallOutput>, TraceError> {
         let Some(entry) = self.registry.get(&call.name) else {
-            return self.close_unchecked(call, format!("Unknown tool: {}", call.name)).map(Err);
+            return self.close_unchecked(call, format!("Unknown tool: {}", bounded(&call.name))).map(Err);
         };
         match self.prepare(entry, call).await {
             Ok(checked) => Ok(Ok(checked)),
@@ -235,7 +239,13 @@ impl Environment {
             .map_err(|reason| ToolError(format!("The tool {} cannot be called: {reason}", entry.spec.name)))?;
         let checked = args::check(&entry.spec.name, schema, &call.arguments).map_err(ToolError)?;
         let cx = CheckContext { workspace: self.workspace.clone() };
-        let prepared = entry.tool.prepare(&checked.args, &cx).await?;
+        let prepared = caught(entry.tool.prepare(&checked.args, &cx));
+        let prepared = tokio::time::timeout(LONGEST_PREPARE, prepared).await.map_err(|_| {
+            ToolError(format!(
+                "The tool {} did not say within {LONGEST_PREPARE:?} what the call would do.",
+                entry.spec.name
+            ))
+        })??;
         Ok(CheckedCall::new(call.id.clone(), &entry.spec, checked.args, checked.notes, prepared))
     }
 
@@ -309,19 +319,30 @@ async fn race(entry: &Entry, permit: Permit, cx: ToolContext, interrupt: &Cancel
     (cut_short, done)
 }
 
+/// Turns a panic of a tool's own code into an error that the model can read.
+async fn caught<T>(mut future: BoxFuture<'_, Result<T, ToolError>>) -> Result<T, ToolError> {
+    std::future::poll_fn(|cx| {
+        let polled = std::panic::catch_unwind(AssertUnwindSafe(|| future.as_mut().poll(cx)));
+        polled.unwrap_or_else(|payload| {
+            Poll::Ready(Err(ToolError(format!("the tool panicked: {}", panic_text(payload.as_ref())))))
+        })
+    })
+    .await
+}
+
 fn returned(joined: Result<Result<Done, ToolError>, tokio::task::JoinError>) -> (Ending, Done) {
     match joined {
         Ok(Ok(done)) => (Ending::Returned(done.stop.unwrap_or(StopReason::Completed)), done),
         Ok(Err(ToolError(message))) => (Ending::Errored(message), Done::default()),
-        Err(error) if error.is_panic() => {
-            (Ending::Errored(format!("the tool panicked: {}", panic_text(error))), Done::default())
-        }
+        Err(error) if error.is_panic() => (
+            Ending::Errored(format!("the tool panicked: {}", panic_text(error.into_panic().as_ref()))),
+            Done::default(),
+        ),
         Err(_) => (Ending::Errored("the tool was stopped".into()), Done::default()),
     }
 }
 
-fn panic_text(error: tokio::task::JoinError) -> String {
-    let payload = error.into_panic();
+fn panic_text(payload: &(dyn Any + Send)) -> String {
     let text = payload.downcast_ref::<&str>().map(|text| (*text).to_owned());
     text.or_else(|| payload.downcast_ref::<String>().cloned()).unwrap_or_else(|| "no message".into())
 }
@@ -333,13 +354,13 @@ async fn join_in_order<T, E>(futures: impl Iterator<Item = impl Future<Output = 
     std::future::poll_fn(|cx| {
         for (slot, out) in open.iter_mut().zip(&mut done) {
             if let Some(future) = slot
-                && let std::task::Poll::Ready(value) = future.as_mut().poll(cx)
+                && let Poll::Ready(value) = future.as_mut().poll(cx)
             {
                 *out = Some(value);
                 *slot = None;
             }
         }
-        if open.iter().all(Option::is_none) { std::task::Poll::Ready(()) } else { std::task::Poll::Pending }
+        if open.iter().all(Option::is_none) { Poll::Ready(()) } else { Poll::Pending }
     })
     .await;
     done.into_iter().flatten().collect()

@@ -18,6 +18,7 @@ use toolgate_core::{
 
 use crate::{
     approver::Approver,
+    output::bounded,
     trace::{Journal, TraceError},
 };
 
@@ -165,7 +166,7 @@ impl Gate {
         // Rules and mode may have changed while the question stood; what they deny now, a yes to the old question does not allow.
         let now = self.approver.standing().await;
         let decision = match decide(&call, &now, &self.facts) {
-            Verdict::Deny(basis) if now.version != standing.version => Decision::by_rule(false, basis),
+            Verdict::Deny(basis) => Decision::by_rule(false, basis),
             _ => decision,
         };
         self.settle(call, now.mode, decision, Some(waited))
@@ -221,7 +222,7 @@ fn decided(
         mode: mode.map(|mode| mode.to_string()),
         source: Some(decision.basis.source.as_str().into()),
         rule: decision.basis.rule.clone(),
-        reason: Some(decision.basis.reason.clone()),
+        reason: Some(bounded(&decision.basis.reason)),
         decider: decision.decider.clone(),
         args_digest: digest.map(str::to_owned),
         wait_ms,

@@ -15,7 +15,7 @@ use std::{
 };
 
 use serde::{Deserialize, Serialize};
-use toolgate_core::call::Digest;
+use toolgate_core::{approval::ApprovalMode, call::Digest};
 use toolgate_runtime::trace::now;
 
 use crate::failure::Failure;
@@ -40,13 +40,25 @@ pub(crate) struct Indexed {
     pub(crate) status: String,
     /// When that was written.
     pub(crate) updated: String,
+    /// What a run goes on with when nothing else is asked for.
+    #[serde(default)]
+    pub(crate) kept: Kept,
+}
+
+/// The choices of a run that the next one keeps: an open question must not be answered, and a conversation must not go elsewhere, because
+/// a flag was left out.
+#[derive(Debug, Clone, Default, Serialize, Deserialize)]
+pub(crate) struct Kept {
+    pub(crate) approve: Option<ApprovalMode>,
+    pub(crate) waits: bool,
+    pub(crate) base_url: Option<String>,
 }
 
 impl Indexed {
     /// A session that has not done anything yet.
     pub(crate) fn new(kind: &str, session_id: String, workspace: PathBuf, trace: PathBuf) -> Self {
         let (head, status, updated) = (None, "running".into(), String::new());
-        Self { session_id, kind: kind.to_owned(), workspace, trace, head, status, updated }
+        Self { session_id, kind: kind.to_owned(), workspace, trace, head, status, updated, kept: Kept::default() }
     }
 }
 

@@ -22,7 +22,7 @@ const HELD_RAW: usize = 256 * 1024;
 
 /// Raw bytes after which an output that is past its head is a flood: it is no longer looked at as it comes, only its end is, at the
 /// close. Until then everything is folded and counted exactly.
-const FLOOD: u64 = 1024 * 1024;
+const UNFOLDED_AFTER: u64 = 1024 * 1024;
 
 /// How much of an output the model reads.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
@@ -152,7 +152,7 @@ impl Inner {
     fn write(&mut self, bytes: &[u8]) {
         self.keep_raw(bytes);
         self.total += bytes.len() as u64;
-        if self.flood.is_none() && self.total > FLOOD && self.head_left == 0 {
+        if self.flood.is_none() && self.total > UNFOLDED_AFTER && self.head_left == 0 {
             self.flood = Some(Flood { ring: Ring::new(TAIL), chars: 0 });
         }
         if let Some(flood) = &mut self.flood {
@@ -354,9 +354,9 @@ impl Inner {
 const NOTE: usize = 2000;
 
 /// A note within its bound, cut on a character's border.
-fn bounded(note: &str) -> String {
+pub(crate) fn bounded(note: &str) -> String {
     match note.char_indices().nth(NOTE) {
-        Some((end, _)) => format!("{} ... (cut at {NOTE} characters)]", &note[..end]),
+        Some((end, _)) => format!("{} ... (cut at {NOTE} characters)", &note[..end]),
         None => note.to_owned(),
     }
 }

@@ -4,6 +4,7 @@
 //! watches, it goes straight into that call's sink; else into a backlog, which keeps the newest part in memory and all of it on disk.
 
 use std::{
+    os::fd::OwnedFd,
     sync::{Arc, Mutex, MutexGuard, PoisonError},
     time::Duration,
 };
@@ -11,7 +12,6 @@ use std::{
 use rustix::io::Errno;
 use tokio::{
     io::{AsyncReadExt, AsyncWrite, AsyncWriteExt},
-    net::unix::pipe,
     sync::watch,
     task::AbortHandle,
 };
@@ -27,7 +27,7 @@ use crate::output::{
 const READ: usize = 128 * 1024;
 
 /// Bytes after which an output is read by a thread, where it is a pipe. A quiet command never gets there.
-const FLOOD: usize = 4 * 1024 * 1024;
+const THREAD_AFTER: usize = 4 * 1024 * 1024;
 
 /// Unread output of a session that is held in memory, in bytes.
 const BACKLOG: usize = 1024 * 1024;
@@ -84,7 +84,7 @@ struct Backlog {
 /// Why a call stopped watching.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub enum Seen {
-    /// The command ended. `drained` says how long output was waited for, when something still held the pipe.
+    /// The command ended.
     Exited {
         /// How it ended.
         exit: Exit,
@@ -325,29 +325,34 @@ async fn read_all(mut output: Output, shared: Arc<Shared>) {
             Ok(length) => total += length,
         }
         shared.take(&buffer);
-        if total > FLOOD
+        if total > THREAD_AFTER
             && let Output::Pipe(pipe) = output
         {
-            let flooded = shared.clone();
-            let _ = tokio::task::spawn_blocking(move || read_flood(pipe, &flooded)).await;
-            break;
+            match pipe.into_blocking_fd() {
+                Ok(pipe) => return read_flood(pipe, shared),
+                Err(_) => break,
+            }
         }
     }
     shared.progress.send_replace(None);
 }
 
 /// Reads on to the end on a thread of its own, in the plain blocking way of `cat`: a runtime that is woken for each line of a flood
-/// spends more on waking than on reading.
-fn read_flood(pipe: pipe::Receiver, shared: &Shared) {
-    let Ok(pipe) = pipe.into_blocking_fd() else { return };
-    let mut buffer = Vec::with_capacity(READ);
-    loop {
-        buffer.clear();
-        match rustix::io::read(&pipe, rustix::buffer::spare_capacity(&mut buffer)) {
-            Ok(0) => return,
-            Ok(_) => shared.take(&buffer),
-            Err(Errno::INTR) => {}
-            Err(_) => return,
+/// spends more on waking than on reading. The thread is nobody's to wait for: it ends with the pipe, which ends with the command's tree.
+fn read_flood(pipe: OwnedFd, shared: Arc<Shared>) {
+    let read = move || {
+        let mut buffer = Vec::with_capacity(READ);
+        loop {
+            buffer.clear();
+            match rustix::io::read(&pipe, rustix::buffer::spare_capacity(&mut buffer)) {
+                Ok(0) => break,
+                Ok(_) => shared.take(&buffer),
+                Err(Errno::INTR) => {}
+                Err(_) => break,
+            }
         }
-    }
+        shared.progress.send_replace(None);
+    };
+    // Where no thread can be had the pipe is closed, and the command learns of it as it would from a terminal that is gone.
+    let _ = std::thread::Builder::new().name("toolgate-flood".into()).spawn(read);
 }

@@ -40,6 +40,7 @@ enum Act {
     Say(&'static str),
     Fail,
     Panic,
+    PanicEarly,
     Hang,
     HangPolitely,
     Slow,
@@ -64,6 +65,9 @@ impl Tool for Fake {
     }
 
     fn prepare<'a>(&'a self, _args: &'a Args, _cx: &'a CheckContext) -> BoxFuture<'a, Result<Prepared, ToolError>> {
+        if let Act::PanicEarly = self.act {
+            return Box::pin(async { panic!("an early bug") });
+        }
         let effects = vec![Effect::Unknown("fake".into())];
         Box::pin(async { Ok(Prepared { effects, ..Prepared::default() }) })
     }
@@ -97,6 +101,7 @@ impl Tool for Fake {
                     tokio::time::sleep(Duration::from_millis(30)).await;
                     Ok(Done::default())
                 }
+                Act::PanicEarly => unreachable!("it never gets here"),
                 Act::Image => {
                     let images = vec!["data:image/png;base64,AA==".into()];
                     Ok(Done { images, ..Done::default() })
@@ -148,11 +153,20 @@ async fn failures_panics_and_time_limits_keep_what_was_said() {
     hang.spec.timeout_ms = 50;
     let mut polite = Fake::new("polite", Act::HangPolitely);
     polite.spec.timeout_ms = 50;
-    let house =
-        house(vec![Fake::new("fail", Act::Fail), Fake::new("panic", Act::Panic), hang, polite], ApprovalMode::AllowAll);
+    let house = house(
+        vec![
+            Fake::new("fail", Act::Fail),
+            Fake::new("panic", Act::Panic),
+            Fake::new("early", Act::PanicEarly),
+            hang,
+            polite,
+        ],
+        ApprovalMode::AllowAll,
+    );
     for (tool, text) in [
         ("fail", "so far\n[tool error] no luck"),
         ("panic", "so far\n[tool error] the tool panicked: a bug"),
+        ("early", "the tool panicked: an early bug"),
         ("hang", "so far\n[tool timeout: exceeded 50ms]"),
         ("polite", "[last words]\n[tool timeout: exceeded 50ms]"),
     ] {

@@ -5,6 +5,7 @@ use std::sync::Arc;
 use clap::Args;
 use serde_json::json;
 use toolgate_core::{
+    approval::ApprovalMode,
     message::{Body, Event, Extra, Message, ModelMessage, Role, SessionMeta, ToolCallMessage, ToolCallOutput},
     outcome::StopReason,
     policy::Policy,
@@ -75,7 +76,7 @@ impl Call {
         let wish = Wish {
             spill: state.spill_folder(&session),
             session,
-            mode: self.common.approve,
+            mode: self.common.approve.unwrap_or(ApprovalMode::AllowAll),
             policy: Policy::default(),
             on_ask: OnAsk::Deny,
             workspace,

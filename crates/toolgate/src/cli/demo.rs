@@ -6,7 +6,7 @@ use std::{path::Path, sync::Arc};
 use serde_json::json;
 use toolgate_agent::{
     scripted::{Scripted, Step},
-    session::{Session, SessionSetup},
+    session::{RunStatus, Session, SessionSetup},
 };
 use toolgate_core::{
     approval::ApprovalMode,
@@ -21,7 +21,7 @@ use toolgate_runtime::{
 
 use super::{block_on, interruptible, print, run::prompt_for};
 use crate::{
-    failure::Failure,
+    failure::{Failure, INTERRUPTED},
     state::{Indexed, State},
     surroundings::Surroundings,
     wiring::{self, Wish},
@@ -55,7 +55,7 @@ pub(super) fn run(surroundings: &Surroundings) -> Result<u8, Failure> {
         login: false,
     };
     print::data("A scripted model, the real gate, real commands. Lines with > are calls that run.\n");
-    let head = block_on(async {
+    let (head, status) = block_on(async {
         let interrupt = interruptible()?;
         let environment = Arc::new(wiring::environment(wish, &journal, surroundings)?);
         let setup = SessionSetup {
@@ -70,13 +70,16 @@ pub(super) fn run(surroundings: &Surroundings) -> Result<u8, Failure> {
         let mut session = Session::begin(setup)?;
         let end = session.run(Some("Make a note, count its words, then clean up."), &interrupt).await?;
         environment.close().await;
-        Ok(session.seal(&end)?)
+        Ok((session.seal(&end)?, end.status))
     })?;
     entry.head = head.clone();
-    entry.status = "completed".into();
+    entry.status = status.as_str().into();
     state.index(&mut entry)?;
     // The workspace was only lent; the trace is what stays.
     let _ = std::fs::remove_dir_all(&folder);
+    if let RunStatus::Interrupted = status {
+        return Ok(INTERRUPTED);
+    }
     print::data(&format!("\nEvery step stands in a trace that can be verified (head {}).", head.unwrap_or_default()));
     print::data(&format!("toolgate trace verify {}", trace.display()));
     print::data(&format!("{}", trace.display()));

@@ -41,9 +41,10 @@ enum Command {
 /// What every command that runs tools takes.
 #[derive(Args)]
 struct Common {
-    /// What happens to a call that no rule decides: allow-all, read-only, always-ask or deny-all.
-    #[arg(long, value_name = "MODE", value_parser = ApprovalMode::from_str, default_value = "allow-all")]
-    approve: ApprovalMode,
+    /// What happens to a call that no rule decides: allow-all, read-only, always-ask or deny-all [default: allow-all; a session that
+    /// goes on keeps its mode].
+    #[arg(long, value_name = "MODE", value_parser = ApprovalMode::from_str)]
+    approve: Option<ApprovalMode>,
     /// The workspace: the folder that the tools are bound to.
     #[arg(short = 'C', value_name = "DIR")]
     workspace: Option<PathBuf>,

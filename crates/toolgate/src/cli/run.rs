@@ -12,19 +12,23 @@ use toolgate_agent::{
     scripted::{Scripted, Step},
     session::{RunEnd, RunStatus, Session, SessionSetup},
 };
-use toolgate_core::policy::Policy;
+use toolgate_core::{
+    approval::ApprovalMode,
+    policy::Policy,
+    trace::{check_head, verify},
+};
 use toolgate_runtime::{
     approver::OnAsk,
     environment::Environment,
     ids,
-    trace::{Journal, TraceFile, now},
+    trace::{Journal, TraceError, TraceFile, now},
     workspace::Workspace,
 };
 
 use super::{Common, OutputFormat, block_on, interruptible, print, state};
 use crate::{
     failure::{Failure, INTERRUPTED, LIMIT, RUN_FAILED, WAITING},
-    state::{Indexed, State},
+    state::{Indexed, Kept, State},
     surroundings::Surroundings,
     wiring::{self, Wish},
 };
@@ -55,9 +59,9 @@ pub(super) struct Run {
     /// What standard output carries.
     #[arg(long, value_enum, default_value = "text")]
     output_format: OutputFormat,
-    /// What happens to a question when nobody is there: it is denied, or the run ends waiting and the question stays.
-    #[arg(long, value_enum, default_value = "deny")]
-    on_ask: OnAskArg,
+    /// What happens to a question when nobody is there to answer it [default: deny; a session that goes on keeps its choice].
+    #[arg(long, value_enum)]
+    on_ask: Option<OnAskArg>,
     /// Go on with this workspace's newest session.
     #[arg(short = 'c', long = "continue", conflicts_with = "resume")]
     go_on: bool,
@@ -78,9 +82,11 @@ enum Api {
     Script,
 }
 
-#[derive(Clone, Copy, ValueEnum)]
+#[derive(Clone, Copy, PartialEq, Eq, ValueEnum)]
 enum OnAskArg {
+    /// It is denied.
     Deny,
+    /// The run ends with code 4 and the question stays open; `-r ID --approve MODE` decides it.
     Wait,
 }
 
@@ -98,19 +104,18 @@ impl Run {
         let state = state(surroundings)?;
         let secrets = surroundings.secrets();
         let mut start = self.start(&state, &secrets)?;
-        let provider = self.provider(start.rebuilt.as_ref(), surroundings)?;
+        let kept = self.choices(&start.entry.kept);
+        start.entry.kept = kept.clone();
+        let provider = self.provider(start.rebuilt.as_ref(), &kept, surroundings)?;
         let journal = Arc::new(Journal::new(
             Some(start.file),
             Arc::new(print::Printer::new(self.output_format, surroundings.ordered_fault())),
         ));
         let wish = Wish {
             session: start.entry.session_id.clone(),
-            mode: self.common.approve,
+            mode: kept.approve.unwrap_or(ApprovalMode::AllowAll),
             policy: Policy::default(),
-            on_ask: match self.on_ask {
-                OnAskArg::Deny => OnAsk::Deny,
-                OnAskArg::Wait => OnAsk::Wait,
-            },
+            on_ask: if kept.waits { OnAsk::Wait } else { OnAsk::Deny },
             spill: state.spill_folder(&start.entry.session_id),
             workspace: start.workspace.clone(),
             converses: true,
@@ -153,6 +158,15 @@ impl Run {
         Ok(self.report(&end, &start.entry))
     }
 
+    /// What was asked for now, else what the session was begun with.
+    fn choices(&self, before: &Kept) -> Kept {
+        Kept {
+            approve: self.common.approve.or(before.approve),
+            waits: self.on_ask.map_or(before.waits, |on_ask| on_ask == OnAskArg::Wait),
+            base_url: self.base_url.clone().or_else(|| before.base_url.clone()),
+        }
+    }
+
     fn prompt(&self) -> Result<Option<String>, Failure> {
         let prompt = match self.prompt.as_deref() {
             Some("-") => {
@@ -184,21 +198,22 @@ impl Run {
         }
         let workspace = wiring::workspace(self.common.workspace.as_deref())?;
         if self.go_on {
-            for entry in state.runs_of(workspace.root()) {
-                match self.open(entry.clone(), secrets) {
-                    Ok(start) => return Ok(start),
-                    Err(failure) => {
-                        print::to_person(&format!("note: session {} cannot be continued: {failure}", entry.session_id))
-                    }
+            let newest = state.runs_of(workspace.root()).into_iter().next();
+            let opened = newest.map(|entry| self.open(entry, secrets));
+            match opened {
+                Some(Ok(start)) => return Ok(start),
+                Some(Err(failure)) if self.prompt.is_none() => return Err(failure),
+                Some(Err(failure)) => print::to_person(&format!(
+                    "note: the newest session cannot be continued; this is a new one\n{failure}"
+                )),
+                None if self.prompt.is_none() => {
+                    return Err(Failure::usage(
+                        "no session of this workspace can be continued, and there is no task for a new one",
+                    )
+                    .hint("toolgate run \"what to do\""));
                 }
+                None => print::to_person("note: no session of this workspace can be continued; this is a new one"),
             }
-            if self.prompt.is_none() {
-                return Err(Failure::usage(
-                    "no session of this workspace can be continued, and there is no task for a new one",
-                )
-                .hint("toolgate run \"what to do\""));
-            }
-            print::to_person("note: no session of this workspace can be continued; this is a new one");
         }
         let session_id = ids::session_id();
         let trace = state.trace_path(&session_id);
@@ -209,8 +224,21 @@ impl Run {
     }
 
     fn open(&self, entry: Indexed, secrets: &[String]) -> Result<Start, Failure> {
+        if entry.kind != "run" {
+            return Err(Failure::usage(format!(
+                "session {} is a `{}`, which cannot go on",
+                entry.session_id, entry.kind
+            ))
+            .hint("toolgate trace list shows the sessions; those of kind `run` go on"));
+        }
         let workspace = wiring::workspace(Some(&entry.workspace))?;
         let (file, bytes) = TraceFile::resume(&entry.trace, secrets)?;
+        // After a crash the index knows an older head than the file; after an orderly end the two must agree.
+        if let Some(head) = entry.head.as_ref().filter(|_| entry.status != "running") {
+            let path = entry.trace.clone();
+            let whole = verify(&bytes).and_then(|found| check_head(&found, head));
+            whole.map_err(|broken| Failure::from(TraceError::Broken { path, broken }))?;
+        }
         let rebuilt = Rebuilt::read(&bytes).map_err(|error| Failure::run(error.to_string()))?;
         if !rebuilt.skipped.is_empty() {
             print::to_person(&format!(
@@ -226,7 +254,12 @@ impl Run {
         Ok(Start { file, rebuilt: Some(rebuilt), entry, workspace })
     }
 
-    fn provider(&self, rebuilt: Option<&Rebuilt>, surroundings: &Surroundings) -> Result<Arc<dyn Provider>, Failure> {
+    fn provider(
+        &self,
+        rebuilt: Option<&Rebuilt>,
+        kept: &Kept,
+        surroundings: &Surroundings,
+    ) -> Result<Arc<dyn Provider>, Failure> {
         let known = rebuilt.map(|rebuilt| &rebuilt.meta);
         let model = self.model.clone().or_else(|| known.map(|meta| meta.model_id.clone())).ok_or_else(|| {
             Failure::configuration("no model is chosen")
@@ -240,7 +273,7 @@ impl Run {
             .clone()
             .or_else(|| known.map(|meta| meta.provider.clone()))
             .unwrap_or_else(|| "openai".into());
-        let base_url = self.base_url.clone().or_else(|| surroundings.get("OPENAI_BASE_URL"));
+        let base_url = kept.base_url.clone().or_else(|| surroundings.get("OPENAI_BASE_URL"));
         let key = surroundings.get("OPENAI_API_KEY");
         if key.is_none() && base_url.is_none() {
             return Err(Failure::configuration("there is no key for OpenAI")
@@ -268,7 +301,7 @@ impl Run {
                 )
             }
             RunStatus::Limit(limit) => {
-                (LIMIT, Some(format!("stopped: {limit} model requests were allowed (--max-turns)")))
+                (LIMIT, Some(format!("stopped after {} (--max-turns); -c goes on from here", requests(*limit))))
             }
             RunStatus::Failed(error) => (RUN_FAILED, Some(format!("error: {error}\nhint: {}", error.hint()))),
             RunStatus::Interrupted => (INTERRUPTED, Some("interrupted; -c goes on from here".into())),
@@ -279,13 +312,19 @@ impl Run {
         let head = entry.head.as_deref().unwrap_or_default();
         match self.output_format {
             OutputFormat::Json => {
+                let error = match &end.status {
+                    RunStatus::Failed(error) => {
+                        json!({ "class": error.class.as_str(), "message": error.to_string(), "hint": error.hint() })
+                    }
+                    _ => json!(null),
+                };
                 let waiting = match &end.status {
                     RunStatus::Waiting(keys) => json!(keys),
                     _ => json!([]),
                 };
                 print::json(&json!({
                     "session_id": entry.session_id, "status": end.status.as_str(), "text": end.text, "turns": end.turns,
-                    "usage": end.used, "waiting": waiting, "trace": entry.trace, "head": head,
+                    "usage": end.used, "waiting": waiting, "error": error, "trace": entry.trace, "head": head,
                 }));
             }
             OutputFormat::Text | OutputFormat::StreamJson => {
@@ -298,6 +337,10 @@ impl Run {
 
 fn count(questions: usize) -> String {
     if questions == 1 { "1 question is".into() } else { format!("{questions} questions are") }
+}
+
+fn requests(limit: u32) -> String {
+    if limit == 1 { "1 model request".into() } else { format!("{limit} model requests") }
 }
 
 /// The instructions for an environment's tools.

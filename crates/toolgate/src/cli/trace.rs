@@ -56,8 +56,9 @@ fn list(as_json: bool, surroundings: &Surroundings) -> Result<u8, Failure> {
             print::json(&json!(entry));
         } else {
             print::data(&format!(
-                "{}  {:9}  {}  {}",
+                "{}  {:4}  {:9}  {}  {}",
                 entry.session_id,
+                entry.kind,
                 entry.status,
                 entry.updated,
                 entry.workspace.display()
@@ -91,6 +92,10 @@ fn check(name: &str, head: Option<String>, surroundings: &Surroundings) -> Resul
         None => Ok(verified),
     });
     match verified {
+        Ok(Verified { records: 0, .. }) => {
+            print::data(&format!("{}: does not hold: it has no records", path.display()));
+            Ok(VERIFICATION)
+        }
         Ok(verified) => {
             print::data(&format!("{}: {}", path.display(), described(&verified)));
             Ok(0)

@@ -130,6 +130,47 @@ fn the_last_session_goes_on_and_without_one_a_new_one_says_so() {
 }
 
 #[test]
+fn what_was_left_out_is_kept_and_never_answers_a_question() {
+    let place = Place::new();
+    let script = place.script(&json!([{ "calls": [["exec_command", { "cmd": "touch made" }]] }, { "text": "b" }]));
+    let model = ["--api", "script", "--model", &script];
+    let (code, ..) = place.run(&[&["run", "go", "--approve", "always-ask", "--on-ask", "wait"][..], &model].concat());
+    assert_eq!(code, 4);
+    for args in [&["run", "-c"][..], &["run", "-c", "something else"]] {
+        let (code, _, err) = place.run(&[args, &model].concat());
+        assert!(code == 4 && !place.work().join("made").exists(), "the mode stays what it was: {err}");
+    }
+    let (code, ..) = place.run(&[&["run", "-c", "--approve", "allow-all"][..], &model].concat());
+    assert!(code == 0 && place.work().join("made").exists());
+}
+
+#[test]
+fn no_session_goes_on_in_a_trace_that_lost_its_end_or_is_no_conversation() {
+    let place = Place::new();
+    let script = place.script(&json!([{ "text": "a" }, { "text": "b" }]));
+    let model = ["--api", "script", "--model", &script];
+    assert_eq!(place.run(&[&["run", "go"][..], &model].concat()).0, 0);
+    let trace = place.trace();
+    let whole = std::fs::read_to_string(&trace).unwrap();
+    let lines: Vec<&str> = whole.split_inclusive('\n').collect();
+    std::fs::write(&trace, lines[..lines.len() - 1].concat()).unwrap();
+    let (_, out, _) = place.run(&["trace", "list", "--json"]);
+    let entry: Value = serde_json::from_str(out.trim()).unwrap();
+    let (code, _, err) =
+        place.run(&[&["run", "more", "-r", entry["session_id"].as_str().unwrap()][..], &model].concat());
+    assert!(code == 1 && err.contains("records are missing at its end"), "{err}");
+    let (code, _, err) = place.run(&[&["run", "more", "-c"][..], &model].concat());
+    assert!(code == 0 && err.contains("this is a new one"), "{err}");
+
+    place.run(&["call", "exec_command", r#"{"cmd":"true"}"#]);
+    let (_, out, _) = place.run(&["trace", "list", "--json"]);
+    let entry: Value = serde_json::from_str(out.lines().next().unwrap()).unwrap();
+    let (code, _, err) =
+        place.run(&[&["run", "more", "-r", entry["session_id"].as_str().unwrap()][..], &model].concat());
+    assert!(code == 2 && err.contains("is a `call`"), "{err}");
+}
+
+#[test]
 fn formats_limits_and_waiting() {
     let place = Place::new();
     let script =

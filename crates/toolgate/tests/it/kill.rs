@@ -119,7 +119,8 @@ fn killed_after_any_record_an_open_question_stays_open_under_its_key() {
         let asked = digests(&check_trace(&place, &context));
         assert!(asked.iter().all(|digest| *digest == asked[0]), "{context}: the same key is the same question");
 
-        let (code, out, err) = run(&place, &["run", "-c", "go on", "--api", "script", "--model", &script], None);
+        let (code, out, err) =
+            run(&place, &["run", "-c", "go on", "--approve", "allow-all", "--api", "script", "--model", &script], None);
         assert_eq!(code, 0, "{context}: {out}{err}");
         assert_eq!(std::fs::read_to_string(place.work().join("ran")).unwrap(), "a\n", "{context}");
         let records = check_trace(&place, &context);
