@@ -22,14 +22,10 @@ pub struct Rebuilt {
     pub outputs: HashMap<String, ToolCallOutput>,
     /// Calls that may have changed the world.
     pub started: HashSet<String>,
-    /// Questions that were put.
-    pub asked: HashSet<String>,
     /// Tokens used so far.
     pub usage: Tokens,
     /// Lines that are no messages; 1-based.
     pub skipped: Vec<u64>,
-    /// How the last run ended, where it was sealed.
-    pub sealed: Option<String>,
 }
 
 /// A part of a history.
@@ -127,17 +123,12 @@ struct Reading {
     later: Vec<ModelMessage>,
     outputs: HashMap<String, ToolCallOutput>,
     started: HashSet<String>,
-    asked: HashSet<String>,
     usage: Tokens,
     skipped: Vec<u64>,
-    sealed: Option<String>,
 }
 
 impl Reading {
     fn take(&mut self, body: Body) {
-        if !matches!(body, Body::Event(Event::Seal(_))) {
-            self.sealed = None;
-        }
         match body {
             Body::SessionMeta(meta) => self.meta = self.meta.take().or(Some(*meta)),
             Body::Model(ModelMessage::ToolCallOutput(output)) => {
@@ -153,11 +144,7 @@ impl Reading {
             Body::Event(Event::CallStarted(started)) => {
                 self.started.insert(started.tool_call_id);
             }
-            Body::Event(Event::ApprovalRequest(request)) => {
-                self.asked.insert(request.tool_call_id);
-            }
             Body::Event(Event::TokenUsage(usage)) => self.usage = usage.session,
-            Body::Event(Event::Seal(seal)) => self.sealed = Some(seal.status),
             _ => {}
         }
     }
@@ -181,8 +168,8 @@ impl Reading {
 
     fn finish(mut self) -> Result<Rebuilt, NoSession> {
         self.end_request(false);
-        let Self { meta, items, outputs, started, asked, usage, skipped, sealed, .. } = self;
-        Ok(Rebuilt { meta: meta.ok_or(NoSession)?, items, outputs, started, asked, usage, skipped, sealed })
+        let Self { meta, items, outputs, started, usage, skipped, .. } = self;
+        Ok(Rebuilt { meta: meta.ok_or(NoSession)?, items, outputs, started, usage, skipped })
     }
 }
 

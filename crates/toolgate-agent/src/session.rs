@@ -176,11 +176,6 @@ impl Session {
         self.open = open;
     }
 
-    /// Whether calls wait for an answer or for their first start.
-    pub fn has_open_calls(&self) -> bool {
-        !self.open.is_empty()
-    }
-
     /// Runs until the model has no more calls, a question stays open, a limit is reached or something ends it. The caller then ends what
     /// is to end with the run and calls [`Session::seal`].
     ///
@@ -345,12 +340,5 @@ struct Progress {
 }
 
 fn text(role: Role, text: &str, stop: StopReason) -> ModelMessage {
-    ModelMessage::Text(Text {
-        role,
-        text: text.to_owned(),
-        sender: None,
-        fidelity: None,
-        stop_reason: Some(stop),
-        extra: Extra::new(),
-    })
+    ModelMessage::Text(Text::new(role, text, stop))
 }

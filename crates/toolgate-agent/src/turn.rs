@@ -199,27 +199,9 @@ impl Draft {
             }));
         }
         if !self.text.is_empty() {
-            let text = self.text.clone();
-            messages.push(ModelMessage::Text(Text {
-                role,
-                text,
-                sender: None,
-                fidelity: None,
-                stop_reason,
-                extra: Extra::new(),
-            }));
+            messages.push(ModelMessage::Text(Text::new(role, self.text.clone(), StopReason::Completed)));
         }
-        for call in &self.calls {
-            messages.push(ModelMessage::ToolCall(ToolCallMessage {
-                role: Some(role),
-                name: call.name.clone(),
-                arguments: call.arguments.clone(),
-                tool_call_id: call.id.clone(),
-                fidelity: None,
-                stop_reason,
-                extra: Extra::new(),
-            }));
-        }
+        messages.extend(self.calls.iter().map(|call| ModelMessage::ToolCall(ToolCallMessage::new(call))));
         Answered { messages, text: self.text, calls: self.calls, cut: self.cut, stop }
     }
 }
@@ -227,18 +209,7 @@ impl Draft {
 fn partial(part: Part, event_type: PartialEvent, more: Option<&str>) -> ModelMessage {
     let more = more.map(str::to_owned);
     let (text, thinking) = if part == Part::Text { (more, None) } else { (None, more) };
-    let partial = Partial {
-        event_type,
-        text,
-        thinking,
-        name: None,
-        arguments: None,
-        output: None,
-        images: Vec::new(),
-        tool_call_id: None,
-        stop_reason: None,
-        extra: Extra::new(),
-    };
+    let partial = Partial { text, thinking, ..Partial::new(event_type) };
     match part {
         Part::Text => ModelMessage::PartialText(partial),
         Part::Thinking => ModelMessage::PartialThinking(partial),

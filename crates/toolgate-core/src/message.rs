@@ -7,7 +7,7 @@
 use serde::{Deserialize, Serialize, de};
 use serde_json::{Map, Value, value::RawValue};
 
-use crate::outcome::StopReason;
+use crate::{outcome::StopReason, tool::ToolCall};
 
 /// Fields that a reader did not know, kept in their order.
 pub type Extra = Map<String, Value>;
@@ -541,6 +541,46 @@ payload! {
         records: u64,
         /// `completed`, `failed`, `aborted`, `waiting` or `limit`.
         status: String,
+    }
+}
+
+impl Partial {
+    /// A piece with nothing in it yet.
+    pub fn new(event_type: PartialEvent) -> Self {
+        Self {
+            event_type,
+            text: None,
+            thinking: None,
+            name: None,
+            arguments: None,
+            output: None,
+            images: Vec::new(),
+            tool_call_id: None,
+            stop_reason: None,
+            extra: Extra::new(),
+        }
+    }
+}
+
+impl Text {
+    /// Plain text that is whole.
+    pub fn new(role: Role, text: impl Into<String>, stop: StopReason) -> Self {
+        Self { role, text: text.into(), sender: None, fidelity: None, stop_reason: Some(stop), extra: Extra::new() }
+    }
+}
+
+impl ToolCallMessage {
+    /// A complete call.
+    pub fn new(call: &ToolCall) -> Self {
+        Self {
+            role: Some(Role::Assistant),
+            name: call.name.clone(),
+            arguments: call.arguments.clone(),
+            tool_call_id: call.id.clone(),
+            fidelity: None,
+            stop_reason: Some(StopReason::Completed),
+            extra: Extra::new(),
+        }
     }
 }
 

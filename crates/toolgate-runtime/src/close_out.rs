@@ -106,16 +106,5 @@ fn partial(call_id: &str, event: PartialEvent) -> ModelMessage {
 }
 
 fn piece(call_id: &str, event_type: PartialEvent) -> Partial {
-    Partial {
-        event_type,
-        text: None,
-        thinking: None,
-        name: None,
-        arguments: None,
-        output: None,
-        images: Vec::new(),
-        tool_call_id: Some(call_id.to_owned()),
-        stop_reason: None,
-        extra: Extra::new(),
-    }
+    Partial { tool_call_id: Some(call_id.to_owned()), ..Partial::new(event_type) }
 }

@@ -147,11 +147,6 @@ impl Journal {
         Ok(self.state().file.as_ref().map(|file| file.head.to_hex()))
     }
 
-    /// The file, where there is one.
-    pub fn path(&self) -> Option<PathBuf> {
-        self.state().file.as_ref().map(|file| file.path.clone())
-    }
-
     fn state(&self) -> MutexGuard<'_, State> {
         self.state.lock().unwrap_or_else(PoisonError::into_inner)
     }
@@ -284,17 +279,13 @@ impl TraceFile {
 #[cfg(test)]
 mod tests {
     use super::*;
-    use toolgate_core::message::{ModelMessage, Role, Text};
+    use toolgate_core::{
+        message::{ModelMessage, Role, Text},
+        outcome::StopReason,
+    };
 
     fn text(text: &str) -> ModelMessage {
-        ModelMessage::Text(Text {
-            role: Role::User,
-            text: text.into(),
-            sender: None,
-            fidelity: None,
-            stop_reason: None,
-            extra: Extra::new(),
-        })
+        ModelMessage::Text(Text::new(Role::User, text, StopReason::Completed))
     }
 
     #[test]

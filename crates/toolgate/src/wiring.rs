@@ -54,7 +54,7 @@ pub(crate) fn environment(
     let login = if wish.login { surroundings.login_shell() } else { None };
     let env = EnvSource::new(surroundings.vars(), login, EnvPolicy::default());
     let commands =
-        CommandSetup { takes_input: wish.converses, yields: wish.converses, ..CommandSetup::new(supervisor()?, env) };
+        CommandSetup { takes_input: wish.converses, yields: wish.converses, ..CommandSetup::new(supervisor(), env) };
     Ok(Environment::new(Setup {
         session: wish.session,
         registry,
@@ -67,9 +67,9 @@ pub(crate) fn environment(
 }
 
 /// This program, as a supervisor. By the kernel's own link to it, so that an update of the file does not change what runs.
-fn supervisor() -> Result<Arc<Supervisor>, Failure> {
+fn supervisor() -> Arc<Supervisor> {
     let path = PathBuf::from("/proc/self/exe");
-    Ok(Arc::new(Supervisor::new(Program { path, args: vec![SUPERVISOR.into()] })))
+    Arc::new(Supervisor::new(Program { path, args: vec![SUPERVISOR.into()] }))
 }
 
 /// The folder that tools are bound to.

@@ -45,7 +45,7 @@ const LAST_RETRY: Duration = Duration::from_secs(1);
 /// Keeps the command of this order. Runs in the forked process, whose descriptor 0 is the socket to the runtime.
 pub(super) fn keep(start: Start<'_>, descriptors: Vec<OwnedFd>, environments: &[Vec<CString>], supervisor: Pid) -> ! {
     match prepare(supervisor) {
-        Ok(orphaned) => run(start, descriptors, environments, orphaned),
+        Ok(orphaned) => run(start, descriptors, environments, supervisor, orphaned),
         Err(errno) => fail(start.id, Failure { stage: Stage::Process, errno }),
     }
 }
@@ -63,7 +63,7 @@ pub(super) fn keep_next(channel: OwnedFd, buffer: &mut [u8], environments: &[Vec
     };
     drop(channel);
     match Order::decode(&buffer[..received.length]) {
-        Some(Order::Start(start)) => run(start, received.descriptors, environments, orphaned),
+        Some(Order::Start(start)) => run(start, received.descriptors, environments, supervisor, orphaned),
         _ => spawn::leave(1),
     }
 }
@@ -77,7 +77,13 @@ fn prepare(supervisor: Pid) -> Result<bool, Errno> {
 }
 
 /// Starts the command and stays until nothing is left of it.
-fn run(start: Start<'_>, descriptors: Vec<OwnedFd>, environments: &[Vec<CString>], orphaned: bool) -> ! {
+fn run(
+    start: Start<'_>,
+    descriptors: Vec<OwnedFd>,
+    environments: &[Vec<CString>],
+    supervisor: Pid,
+    orphaned: bool,
+) -> ! {
     let id = start.id;
     let shell = match spawn(start, descriptors, environments) {
         Ok(shell) => shell,
@@ -85,7 +91,7 @@ fn run(start: Start<'_>, descriptors: Vec<OwnedFd>, environments: &[Vec<CString>
     };
     send(&Report::Started(id));
 
-    let mut keeper = Keeper { id, own: getpid(), shell: Some(shell), ending: false };
+    let mut keeper = Keeper { id, own: getpid(), supervisor: Some(supervisor), shell: Some(shell), ending: false };
     if orphaned {
         keeper.end();
     }
@@ -137,6 +143,7 @@ fn send(report: &Report) {
 struct Keeper {
     id: u64,
     own: Pid,
+    supervisor: Option<Pid>,
     /// The command itself, until it is reaped; after that its number may be anybody's.
     shell: Option<Pid>,
     /// Whether the tree is being ended, so that whoever still lives is about to go.
@@ -158,7 +165,10 @@ impl Keeper {
                 Err(error) => break error != Errno::CHILD,
             }
         };
-        if let Some(status) = status {
+        // A tree that ends because the supervisor died has no exit of its own to report: its outcome is lost, and the end of the
+        // connection says so.
+        let lost = self.ending && getppid() != self.supervisor;
+        if let Some(status) = status.filter(|_| !lost) {
             let living = if any_left && !self.ending { self.living() } else { Vec::new() };
             send(&Report::Exited(self.id, status, living));
         }

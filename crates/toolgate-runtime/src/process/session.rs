@@ -49,8 +49,6 @@ const LONGEST_WRITE: Duration = Duration::from_secs(2);
 pub struct CommandSession {
     /// Its id, which is never used again.
     pub id: String,
-    /// The command line, for people.
-    pub line: String,
     running: Running,
     stdio: Stdio,
     input: tokio::sync::Mutex<Option<Box<dyn AsyncWrite + Send + Sync + Unpin>>>,
@@ -101,20 +99,14 @@ pub enum Seen {
 
 impl CommandSession {
     /// Takes over a running command.
-    pub(super) fn new(
-        id: String,
-        line: String,
-        mut running: Running,
-        stdio: Stdio,
-        folder: Option<SpillFolder>,
-    ) -> Self {
+    pub(super) fn new(id: String, mut running: Running, stdio: Stdio, folder: Option<SpillFolder>) -> Self {
         let backlog = Backlog::new(folder.clone(), &id);
         let shared =
             Arc::new(Shared { route: Mutex::new(Route::Backlog(backlog)), progress: watch::Sender::new(Some(0)) });
         let output = std::mem::replace(&mut running.output, Output::Stream(Box::new(tokio::io::empty())));
         let input = tokio::sync::Mutex::new(running.input.take());
         let reader = tokio::spawn(read_all(output, shared.clone())).abort_handle();
-        Self { id, line, running, stdio, input, shared, reader, folder }
+        Self { id, running, stdio, input, shared, reader, folder }
     }
 
     /// Watches the command for a while: what it has printed so far and prints now goes to the sink.

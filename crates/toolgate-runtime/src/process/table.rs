@@ -169,7 +169,7 @@ impl CommandSessions {
         };
         let command = self.command(captured, line, cwd, stdio);
         let running = processes.start(permit, command).await?;
-        let session = CommandSession::new(ids::process_id(), line.to_owned(), running, stdio, self.spills.clone());
+        let session = CommandSession::new(ids::process_id(), running, stdio, self.spills.clone());
         self.note("started", &session.id, Some(permit.call().id()), None);
         Ok(self.insert(session))
     }

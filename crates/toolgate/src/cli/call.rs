@@ -6,7 +6,7 @@ use clap::Args;
 use serde_json::json;
 use toolgate_core::{
     approval::ApprovalMode,
-    message::{Body, Event, Extra, Message, ModelMessage, Role, SessionMeta, ToolCallMessage, ToolCallOutput},
+    message::{Body, Event, Extra, Message, ModelMessage, SessionMeta, ToolCallMessage, ToolCallOutput},
     outcome::StopReason,
     policy::Policy,
     tool::ToolCall,
@@ -130,15 +130,7 @@ fn begin(journal: &Journal, session: &str, workspace: &Workspace, call: &ToolCal
         source: None,
         extra: Extra::new(),
     })?;
-    journal.record(ModelMessage::ToolCall(ToolCallMessage {
-        role: Some(Role::Assistant),
-        name: call.name.clone(),
-        arguments: call.arguments.clone(),
-        tool_call_id: call.id.clone(),
-        fidelity: None,
-        stop_reason: Some(StopReason::Completed),
-        extra: Extra::new(),
-    }))?;
+    journal.record(ModelMessage::ToolCall(ToolCallMessage::new(call)))?;
     Ok(())
 }
 
