@@ -82,9 +82,9 @@ impl Rebuilt {
         let mut history = Vec::new();
         for item in &self.items {
             match item {
-                Item::Input(message) => history.push(ModelMessage::clone(message)),
+                Item::Input(message) => history.push(ModelMessage::clone(message).cleaned()),
                 Item::Answer(messages) => {
-                    history.extend(messages.iter().cloned());
+                    history.extend(messages.iter().cloned().map(ModelMessage::cleaned));
                     let outputs = calls_of(messages).filter_map(|call| self.outputs.get(&call.id).cloned());
                     history.extend(outputs.map(ModelMessage::ToolCallOutput));
                 }

@@ -32,9 +32,9 @@ const AFTER_FIRST_REQUEST: std::time::Duration = std::time::Duration::from_milli
 const OUTCOME_UNKNOWN: &str =
     "[interrupted: outcome unknown; toolgate ended while this call ran, so it may have taken effect in part]";
 
-/// What the model reads about the calls of an answer that its length limit cut off.
-const CUT_BY_LENGTH: &str =
-    "[not run: the answer was cut off by its length limit; send the call again, in smaller parts if it is long]";
+/// What the model reads about the calls of an answer that was cut off or held back.
+const CUT: &str = "[not run: the answer was cut off by its length limit or held back by the provider; send the call again, in smaller \
+                   parts if it is long]";
 
 /// Everything that a session is made of.
 pub struct SessionSetup {
@@ -237,7 +237,7 @@ impl Session {
                 TurnEnd::Interrupted => return Ok(RunStatus::Interrupted),
             };
             let Answered { messages, text, calls, cut, stop } = answered;
-            self.history.extend(messages);
+            self.history.extend(messages.into_iter().map(ModelMessage::cleaned));
             if !text.is_empty() {
                 progress.text = text;
             }
@@ -245,8 +245,9 @@ impl Session {
                 return Ok(RunStatus::Completed);
             }
             self.batch = calls.iter().map(|call| call.id.clone()).collect();
-            let (cut, whole): (Vec<_>, Vec<_>) =
-                calls.into_iter().partition(|call| stop == Stop::MaxTokens || cut.contains(&call.id));
+            let (cut, whole): (Vec<_>, Vec<_>) = calls
+                .into_iter()
+                .partition(|call| matches!(stop, Stop::MaxTokens | Stop::Filtered) || cut.contains(&call.id));
             self.refuse(&cut)?;
             if let Some(waiting) = self.call(whole, interrupt).await? {
                 return Ok(RunStatus::Waiting(waiting));
@@ -301,7 +302,7 @@ impl Session {
     /// Closes calls that were cut off: none of them runs.
     fn refuse(&mut self, calls: &[ToolCall]) -> Result<(), TraceError> {
         for call in calls {
-            let output = result(&call.id, CUT_BY_LENGTH.into(), Vec::new(), StopReason::Failed);
+            let output = result(&call.id, CUT.into(), Vec::new(), StopReason::Failed);
             self.setup.journal.record(ModelMessage::ToolCallOutput(output.clone()))?;
             self.answered.push(output);
         }
@@ -319,7 +320,7 @@ impl Session {
     fn say(&mut self, prompt: &str) -> Result<(), TraceError> {
         let message = text(Role::User, prompt, StopReason::Completed);
         self.setup.journal.record(message.clone())?;
-        self.history.push(message);
+        self.history.push(message.cleaned());
         Ok(())
     }
 

@@ -4,6 +4,8 @@
 //! (`extra`) and every payload that it cannot name ([`Body::Other`]), so that writing it again loses nothing. The form is
 //! PenguinHarness's; the fields and events that toolgate adds are optional, and a reader that does not know them may skip them.
 
+use std::borrow::Cow;
+
 use serde::{Deserialize, Serialize, de};
 use serde_json::{Map, Value, value::RawValue};
 
@@ -544,6 +546,42 @@ payload! {
     }
 }
 
+/// Text without anything that could drive a terminal or spoil a request: controls other than tab and newline are shown by their
+/// pictures, and the characters that turn the reading direction around are marked.
+pub fn clean(text: &str) -> Cow<'_, str> {
+    let harmless = |c: char| matches!(c, '\t' | '\n') || !(c.is_control() || is_bidi(c));
+    if text.chars().all(harmless) {
+        return Cow::Borrowed(text);
+    }
+    let shown = |c: char| match c {
+        c if harmless(c) => c,
+        '\0'..='\u{1f}' => char::from_u32(0x2400 + c as u32).unwrap_or('\u{FFFD}'),
+        '\u{7f}' => '\u{2421}',
+        _ => '\u{FFFD}',
+    };
+    Cow::Owned(text.chars().map(shown).collect())
+}
+
+/// Characters that make a line read differently from what it is.
+fn is_bidi(c: char) -> bool {
+    matches!(c, '\u{202A}'..='\u{202E}' | '\u{2066}'..='\u{2069}')
+}
+
+impl ModelMessage {
+    /// The message as it may enter a history: what a model or a person wrote, cleaned. The trace keeps what was said.
+    pub fn cleaned(mut self) -> Self {
+        let text = match &mut self {
+            Self::Text(text) => &mut text.text,
+            Self::Thinking(thinking) => &mut thinking.thinking,
+            _ => return self,
+        };
+        if let Cow::Owned(better) = clean(text) {
+            *text = better;
+        }
+        self
+    }
+}
+
 impl Partial {
     /// A piece with nothing in it yet.
     pub fn new(event_type: PartialEvent) -> Self {
@@ -682,7 +720,7 @@ impl<'de> Deserialize<'de> for Message {
         #[derive(Deserialize)]
         struct Tag<'a> {
             #[serde(rename = "type", borrow)]
-            tag: std::borrow::Cow<'a, str>,
+            tag: Cow<'a, str>,
         }
         let Envelope { timestamp, kind, payload, origin, extra } = Envelope::deserialize(deserializer)?;
         if !payload.get().starts_with('{') {

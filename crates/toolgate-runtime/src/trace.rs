@@ -12,10 +12,28 @@ use std::{
     sync::{Arc, Mutex, MutexGuard, PoisonError},
 };
 
+use serde_json::Value;
 use toolgate_core::{
     message::{Body, Event, Extra, Message, Repair, Seal},
     trace::{Broken, Head, Verified, seal_line, verify},
 };
+
+/// The members of a record that hold what somebody wrote, and not a word of the protocol.
+const FREE_TEXT: &[&str] = &[
+    "text",
+    "thinking",
+    "arguments",
+    "output",
+    "summary",
+    "reason",
+    "rule",
+    "detail",
+    "error_message",
+    "system_prompt",
+    "images",
+    "image_url",
+    "data",
+];
 
 /// A session's record of what happened, and those who watch.
 pub struct Journal {
@@ -163,7 +181,8 @@ pub struct TraceFile {
     file: File,
     head: Head,
     next_seq: u64,
-    secrets: Vec<(String, &'static str)>,
+    /// Known secrets in every form in which they may stand in a record, the longest first.
+    secrets: Vec<String>,
 }
 
 impl TraceFile {
@@ -244,20 +263,55 @@ impl TraceFile {
     fn hide(&mut self, secrets: &[String]) {
         /// A shorter secret would tear ordinary words apart, and is none.
         const SHORTEST: usize = 8;
-        self.secrets = secrets
-            .iter()
-            .filter(|secret| secret.len() >= SHORTEST)
-            .filter_map(|secret| serde_json::to_string(secret).ok())
-            .map(|quoted| (quoted[1..quoted.len() - 1].to_owned(), "[redacted]"))
-            .collect();
+        for secret in secrets.iter().filter(|secret| secret.len() >= SHORTEST) {
+            // As it is, as it stands inside a call's arguments, and as those stand in the line.
+            let mut forms = vec![secret.clone()];
+            for _ in 0..2 {
+                let quoted = forms.last().and_then(|form| serde_json::to_string(form).ok()).unwrap_or_default();
+                forms.push(quoted.trim_matches('"').to_owned());
+            }
+            self.secrets.extend(forms);
+        }
+        self.secrets.sort_by_key(|form| std::cmp::Reverse(form.len()));
+        self.secrets.dedup();
+    }
+
+    /// The record without known secrets. Only what people, models and commands wrote is touched: a secret that reads like a word of the
+    /// protocol must not change what a record says.
+    fn redacted(&self, object: String) -> String {
+        if !self.secrets.iter().any(|secret| object.contains(secret.as_str())) {
+            return object;
+        }
+        let Ok(mut value) = serde_json::from_str::<Value>(&object) else { return object };
+        if let Some(payload) = value.get_mut("payload") {
+            self.redact(payload, false);
+        }
+        value.to_string()
+    }
+
+    fn redact(&self, value: &mut Value, free: bool) {
+        match value {
+            Value::String(text) if free => {
+                for secret in self.secrets.iter().filter(|secret| !secret.is_empty()) {
+                    if text.contains(secret.as_str()) {
+                        *text = text.replace(secret.as_str(), "[redacted]");
+                    }
+                }
+            }
+            Value::Array(items) => items.iter_mut().for_each(|item| self.redact(item, free)),
+            Value::Object(members) => {
+                for (name, member) in members.iter_mut() {
+                    self.redact(member, free || FREE_TEXT.contains(&name.as_str()));
+                }
+            }
+            _ => {}
+        }
     }
 
     /// Writes one record and returns its number.
     fn append(&mut self, message: &Message) -> Result<u64, TraceError> {
         let object = serde_json::to_string(message).map_err(|error| self.error("written", &io::Error::other(error)))?;
-        let object = self.secrets.iter().fold(object, |object, (secret, mark)| {
-            if object.contains(secret.as_str()) { object.replace(secret.as_str(), mark) } else { object }
-        });
+        let object = self.redacted(object);
         let seq = self.next_seq;
         let mut head = self.head.clone();
         let line = seal_line(&mut head, seq, &object);
@@ -280,8 +334,9 @@ impl TraceFile {
 mod tests {
     use super::*;
     use toolgate_core::{
-        message::{ModelMessage, Role, Text},
+        message::{ModelMessage, Role, Text, ToolCallMessage},
         outcome::StopReason,
+        tool::ToolCall,
     };
 
     fn text(text: &str) -> ModelMessage {
@@ -314,6 +369,28 @@ mod tests {
         journal.record(text("the key is sk-\"quoted\"-1234, short")).unwrap();
         let line = std::fs::read_to_string(&path).unwrap();
         assert!(line.contains("the key is [redacted], short") && verify(line.as_bytes()).is_ok());
+    }
+
+    #[test]
+    fn a_secret_that_reads_like_the_protocol_changes_no_record_and_none_hides_in_arguments() {
+        let folder = tempfile::tempdir().unwrap();
+        let path = folder.path().join("t.jsonl");
+        let secrets = ["completed".to_owned(), "assistant".into(), "tool_call".into(), "sec\"ret-12345".into()];
+        let journal = Journal::new(Some(TraceFile::create(&path, &secrets).unwrap()), Arc::new(Unwatched));
+        let arguments = serde_json::json!({ "cmd": "echo 'sec\"ret-12345'" }).to_string();
+        let call = ToolCall { id: "completed".into(), name: "x".into(), arguments };
+        journal.record(ModelMessage::ToolCall(ToolCallMessage::new(&call))).unwrap();
+        let line = std::fs::read_to_string(&path).unwrap();
+        let value: Value = serde_json::from_str(&line).unwrap();
+        let payload = &value["payload"];
+        assert_eq!(
+            (&payload["type"], &payload["role"], &payload["stop_reason"]),
+            (&"tool_call".into(), &"assistant".into(), &"completed".into())
+        );
+        assert_eq!(
+            (&payload["tool_call_id"], &payload["arguments"]),
+            (&"completed".into(), &r#"{"cmd":"echo '[redacted]'"}"#.into())
+        );
     }
 
     #[test]

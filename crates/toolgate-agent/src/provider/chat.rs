@@ -5,7 +5,7 @@
 //! names or between `<think>` tags, errors in the middle and after the end.
 
 use std::{
-    collections::{HashSet, VecDeque},
+    collections::{HashMap, HashSet, VecDeque},
     sync::{Arc, Mutex, PoisonError},
 };
 
@@ -59,6 +59,9 @@ impl Provider for ChatProvider {
 pub(crate) struct Chat {
     model: String,
     taken: Arc<HashSet<String>>,
+    /// Ids that calls of this answer have, and how often each given id was asked for.
+    given_out: HashSet<String>,
+    numbers: HashMap<String, usize>,
     calls: Vec<Call>,
     think: ThinkTags,
     reasoning_field: Option<&'static str>,
@@ -230,7 +233,8 @@ impl Chat {
         if !self.calls[index].id.is_empty() {
             return;
         }
-        let id = self.unique(&self.calls[index].given);
+        let given = self.calls[index].given.clone();
+        let id = self.unique(&given);
         let call = &mut self.calls[index];
         call.id.clone_from(&id);
         out.push_back(ModelEvent::CallStart { index, id, name: call.name.clone() });
@@ -239,15 +243,22 @@ impl Chat {
         }
     }
 
-    fn unique(&self, given: &str) -> String {
-        let is_free = |id: &String| !self.taken.contains(id) && self.calls.iter().all(|call| call.id != *id);
-        if given.is_empty() {
-            // Nine letters and digits: what the strictest server (Mistral) takes back.
-            let made = (self.taken.len() + 1..).map(|n| format!("call{n:05}"));
-            return made.into_iter().find(is_free).unwrap_or_default();
+    /// An id that no other call of the session has. The next number of each id is remembered, so that an answer full of equal ids costs
+    /// no more than one of different ones.
+    fn unique(&mut self, given: &str) -> String {
+        loop {
+            let next = self.numbers.entry(given.to_owned()).or_insert(0);
+            *next += 1;
+            let id = match (given.is_empty(), *next) {
+                // Nine letters and digits: what the strictest server (Mistral) takes back.
+                (true, number) => format!("call{:05}", self.taken.len() + number),
+                (false, 1) => given.to_owned(),
+                (false, number) => format!("{given}#{number}"),
+            };
+            if !self.taken.contains(&id) && self.given_out.insert(id.clone()) {
+                return id;
+            }
         }
-        let numbered = (2u32..).map(|n| format!("{given}#{n}"));
-        std::iter::once(given.to_owned()).chain(numbered).find(is_free).unwrap_or_default()
     }
 
     fn take_finish(&mut self, choice: &Value) -> Result<(), ProviderError> {

@@ -16,6 +16,9 @@ use super::{ModelId, Request};
 /// The names under which reasoning comes, the more usual one first.
 pub(super) const REASONING_FIELDS: [&str; 2] = ["reasoning_content", "reasoning"];
 
+/// Stands for the name of a call that had none: servers refuse a request with an empty one.
+const NAMELESS: &str = "nameless";
+
 /// How many conversations' encodings are kept: a session, its eight subagents at most, and one for a request aside.
 const KEPT_CONVERSATIONS: usize = 10;
 
@@ -40,6 +43,8 @@ struct Conversation {
     group: Option<(Group, usize, usize)>,
     /// The ids of all calls, as they stand in the session.
     ids: Arc<HashSet<String>>,
+    /// Those of the last answer, in order.
+    batch: Vec<String>,
 }
 
 /// Messages that one wire message holds, or, for results, that belong together.
@@ -117,7 +122,7 @@ impl Writer {
         if !request.system.is_empty() {
             write_message(&mut bytes, &json!({ "role": "system", "content": request.system }));
         }
-        Conversation { fingerprint: 0, count: 0, bytes, group: None, ids: Arc::default() }
+        Conversation { fingerprint: 0, count: 0, bytes, group: None, ids: Arc::default(), batch: Vec::new() }
     }
 }
 
@@ -161,7 +166,7 @@ impl Conversation {
                 let mut images = Vec::new();
                 for message in messages {
                     let ModelMessage::ToolCallOutput(result) = message else { continue };
-                    let id = outbound(&result.tool_call_id);
+                    let id = outbound(&result.tool_call_id, &self.batch);
                     write_message(
                         &mut self.bytes,
                         &json!({ "role": "tool", "tool_call_id": id, "content": result.output }),
@@ -179,14 +184,22 @@ impl Conversation {
 
     fn write_assistant(&mut self, messages: &[ModelMessage], model: &str) {
         let mut calls = Vec::new();
+        let ids = messages.iter().filter_map(|message| match message {
+            ModelMessage::ToolCall(call) => Some(call.tool_call_id.clone()),
+            _ => None,
+        });
+        self.batch = ids.collect();
         for message in messages {
             let ModelMessage::ToolCall(call) = message else { continue };
             Arc::make_mut(&mut self.ids).insert(call.tool_call_id.clone());
             // Many servers parse the arguments of the past, so a text that is no object would spoil every later request. The call's
             // result tells the model what was wrong with it.
             let whole = call.arguments.trim_start().starts_with('{') && is_json(&call.arguments);
-            let function = json!({ "name": call.name, "arguments": if whole { &call.arguments } else { "{}" } });
-            calls.push(json!({ "id": outbound(&call.tool_call_id), "type": "function", "function": function }));
+            let name = if call.name.is_empty() { NAMELESS } else { &call.name };
+            let function = json!({ "name": name, "arguments": if whole { &call.arguments } else { "{}" } });
+            calls.push(
+                json!({ "id": outbound(&call.tool_call_id, &self.batch), "type": "function", "function": function }),
+            );
         }
         let text = texts(messages, "");
         if calls.is_empty() && text.is_empty() {
@@ -290,8 +303,15 @@ fn replayed_thinking(messages: &[ModelMessage], model: &str) -> Option<(&'static
     field.map(|field| (field, text))
 }
 
-/// The id that the provider gave: what made it unique in the session is taken off.
-fn outbound(id: &str) -> &str {
+/// The id that the provider gave: what made it unique in the session is taken off. Where one answer gave the same id to several calls,
+/// the later ones keep their number, since each result must find its own.
+fn outbound(id: &str, batch: &[String]) -> String {
+    let own = given(id);
+    let twins_before = batch.iter().take_while(|other| *other != id).any(|other| given(other) == own);
+    if twins_before { id.replace('#', "_") } else { own.to_owned() }
+}
+
+fn given(id: &str) -> &str {
     match id.rsplit_once('#') {
         Some((own, number)) if !own.is_empty() && number.parse::<u32>().is_ok_and(|n| n >= 2) => own,
         _ => id,

@@ -315,10 +315,10 @@ async fn a_longer_history_goes_on_where_the_shorter_one_ended() {
         { "role": "user", "content": "look" },
         { "role": "assistant", "content": "Reading.", "reasoning_content": "so", "tool_calls": [
             { "id": "call_a", "type": "function", "function": function("{\"path\":\"a\"}") },
-            { "id": "call_a", "type": "function", "function": function("{}") },
+            { "id": "call_a_2", "type": "function", "function": function("{}") },
         ] },
         { "role": "tool", "tool_call_id": "call_a", "content": "one" },
-        { "role": "tool", "tool_call_id": "call_a", "content": "two" },
+        { "role": "tool", "tool_call_id": "call_a_2", "content": "two" },
         { "role": "user", "content": [
             { "type": "text", "text": "The images of the tool results above." },
             { "type": "image_url", "image_url": { "url": "data:image/png;base64,AA" } },

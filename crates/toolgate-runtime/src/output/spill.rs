@@ -136,7 +136,7 @@ impl Spill {
     /// Ends the file and says where it is. `newest` is the end of everything that was written, in two parts; at most [`TAIL`] bytes of
     /// it are used.
     pub fn finish(mut self, newest: (&[u8], &[u8])) -> Spilled {
-        let (path, mut file) = match self.open {
+        let (path, mut file) = match std::mem::replace(&mut self.open, Err(String::new())) {
             Ok(open) => open,
             Err(why) => return Spilled::Failed(why),
         };
@@ -161,8 +161,13 @@ impl Spill {
     }
 
     /// Removes the file: nothing was left out after all.
-    pub fn discard(self) {
-        if let Ok((path, _)) = self.open {
+    pub fn discard(self) {}
+}
+
+impl Drop for Spill {
+    /// A file that nobody was told of is nobody's.
+    fn drop(&mut self) {
+        if let Ok((path, _)) = &self.open {
             let _ = std::fs::remove_file(path);
         }
     }

@@ -106,8 +106,8 @@ pub fn is_secret_name(name: &str) -> bool {
 }
 
 fn is_secret(upper: &str) -> bool {
-    let harmless = NOT_SECRET.iter().any(|word| upper.contains(word));
-    !harmless && SECRET_PARTS.iter().any(|part| upper.contains(part))
+    let rest = NOT_SECRET.iter().fold(upper.to_owned(), |rest, word| rest.replace(word, ""));
+    SECRET_PARTS.iter().any(|part| rest.contains(part))
 }
 
 fn joined(name: &OsStr, value: &OsStr) -> OsString {
@@ -141,6 +141,7 @@ mod tests {
             ("GPG_TTY", "/dev/tty"),
             ("GOOGLE_APPLICATION_CREDENTIALS", "x"),
             ("TOOLGATE_X", "x"),
+            ("KEYBOARD_TOKEN", "x"),
         ];
         let seen = env(&base, &EnvPolicy::default());
         for (name, _) in base {

@@ -33,6 +33,9 @@ use super::{
 /// hangs in the kernel; its keeper stays with it.
 const END_LIMIT: Duration = Duration::from_secs(2);
 
+/// What killed keepers' trees are given to be gone, which takes milliseconds.
+const KILL_LIMIT: Duration = Duration::from_millis(300);
+
 /// How long nothing must happen before the next spare is forked, so that the fork does not take a core from the command that was
 /// started just now.
 const SPARE_DELAY: Duration = Duration::from_millis(10);
@@ -62,6 +65,8 @@ struct Host {
     lost: Vec<Lost>,
     /// Set when everything is being ended.
     deadline: Option<Instant>,
+    /// Whether keepers that did not end by themselves were killed.
+    killed: bool,
 }
 
 struct Keeper {
@@ -100,6 +105,7 @@ impl Host {
             spare_wanted: true,
             lost: Vec::new(),
             deadline: None,
+            killed: false,
         })
     }
 
@@ -107,8 +113,13 @@ impl Host {
         loop {
             let now = Instant::now();
             let all_gone = self.keepers.is_empty() && self.lost.is_empty();
-            if self.deadline.is_some_and(|deadline| all_gone || now >= deadline) {
-                spawn::leave(0);
+            if let Some(deadline) = self.deadline {
+                if all_gone || (now >= deadline && self.killed) {
+                    spawn::leave(0);
+                }
+                if now >= deadline {
+                    self.kill_keepers(now);
+                }
             }
             let (signal, message) = self.wait(now);
             if signal {
@@ -274,6 +285,8 @@ impl Host {
     fn signal(&self, id: u64, signal: Signal) {
         if let Some(keeper) = self.keepers.iter().find(|keeper| keeper.id == id) {
             let _ = kill_process(keeper.pid, signal);
+            // A command may have stopped its keeper, which acts on no signal until it goes on.
+            let _ = kill_process(keeper.pid, Signal::CONT);
         }
     }
 
@@ -284,6 +297,14 @@ impl Host {
             self.spare = None;
             self.keepers.iter().for_each(|keeper| self.signal(keeper.id, Signal::TERM));
         }
+    }
+
+    /// A keeper that has not ended its tree by now cannot: a command may have stopped it. Its orphans come to this process, which kills
+    /// them as strays.
+    fn kill_keepers(&mut self, now: Instant) {
+        self.killed = true;
+        self.deadline = Some(now + KILL_LIMIT);
+        self.keepers.iter().for_each(|keeper| self.signal(keeper.id, Signal::KILL));
     }
 
     fn keeper_numbers(&self) -> Vec<u32> {

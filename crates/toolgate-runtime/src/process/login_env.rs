@@ -14,7 +14,7 @@ use std::{
         fs::{MetadataExt, OpenOptionsExt},
     },
     path::{Path, PathBuf},
-    sync::Arc,
+    sync::{Arc, Mutex, PoisonError},
     time::{Duration, SystemTime},
 };
 
@@ -22,7 +22,7 @@ use tokio::{io::AsyncReadExt, sync::OnceCell};
 use toolgate_core::call::Digest;
 
 use super::{
-    Command, Processes, Stdio,
+    Command, Processes, Running, Stdio,
     command_env::{EnvPolicy, command_env, passes},
 };
 
@@ -86,6 +86,8 @@ pub struct EnvSource {
     login: Option<LoginShell>,
     policy: EnvPolicy,
     captured: OnceCell<Captured>,
+    /// The login shell's tree: a daemon that the profile started, such as an agent for keys, lives as long as the session.
+    daemons: Mutex<Option<Running>>,
 }
 
 /// The variables and the umask of commands.
@@ -102,7 +104,7 @@ pub struct Captured {
 impl EnvSource {
     /// `base` is the process's own environment: what the login shell starts from, and what commands get without one.
     pub fn new(base: Vec<(OsString, OsString)>, login: Option<LoginShell>, policy: EnvPolicy) -> Self {
-        Self { base, login, policy, captured: OnceCell::new() }
+        Self { base, login, policy, captured: OnceCell::new(), daemons: Mutex::default() }
     }
 
     /// Reads the login shell, once, however many ask.
@@ -158,6 +160,10 @@ impl EnvSource {
         tokio::select! {
             read = output.read_to_end(&mut bytes) => { read.map_err(|error| error.to_string())?; }
             () = gone => {}
+        }
+        let gone = running.exit.borrow().as_ref().is_some_and(|exit| exit.living.is_empty());
+        if !gone {
+            *self.daemons.lock().unwrap_or_else(PoisonError::into_inner) = Some(running);
         }
         parse(&bytes).ok_or_else(|| "it did not print its environment".into())
     }

@@ -5,7 +5,10 @@
 
 use std::{
     os::fd::OwnedFd,
-    sync::{Arc, Mutex, MutexGuard, PoisonError},
+    sync::{
+        Arc, Mutex, MutexGuard, PoisonError,
+        atomic::{AtomicBool, Ordering},
+    },
     time::Duration,
 };
 
@@ -54,6 +57,9 @@ pub struct CommandSession {
     input: tokio::sync::Mutex<Option<Box<dyn AsyncWrite + Send + Sync + Unpin>>>,
     shared: Arc<Shared>,
     reader: AbortHandle,
+    watched: tokio::sync::Mutex<()>,
+    /// Whether toolgate itself has sent a signal to it.
+    signalled: AtomicBool,
     folder: Option<SpillFolder>,
 }
 
@@ -106,11 +112,27 @@ impl CommandSession {
         let output = std::mem::replace(&mut running.output, Output::Stream(Box::new(tokio::io::empty())));
         let input = tokio::sync::Mutex::new(running.input.take());
         let reader = tokio::spawn(read_all(output, shared.clone())).abort_handle();
-        Self { id, running, stdio, input, shared, reader, folder }
+        Self {
+            id,
+            running,
+            stdio,
+            input,
+            shared,
+            reader,
+            watched: tokio::sync::Mutex::default(),
+            signalled: AtomicBool::new(false),
+            folder,
+        }
     }
 
     /// Watches the command for a while: what it has printed so far and prints now goes to the sink.
+    ///
+    /// One call at a time: output goes to the one that watches, so a second call waits for the first and then has what came after it.
     pub async fn watch(&self, sink: &Arc<Sink>, window: Option<Duration>, cancel: &CancellationToken) -> Seen {
+        let _alone = tokio::select! {
+            alone = self.watched.lock() => alone,
+            () = cancel.cancelled() => return Seen::Cancelled,
+        };
         self.attach(sink);
         let seen = self.watch_attached(window, cancel).await;
         self.detach();
@@ -129,7 +151,8 @@ impl CommandSession {
             biased;
             ended = exit.wait_for(Option::is_some) => ended.ok().and_then(|exit| exit.clone()),
             () = cancel.cancelled() => return Seen::Cancelled,
-            () = self.wants_input() => return Seen::WantsInput,
+            // Who cannot come back to it has nothing to gain from stopping here.
+            () = self.wants_input(), if window.is_some() => return Seen::WantsInput,
             () = over => return Seen::Running,
         };
         let exit = ended.unwrap_or(Exit { status: super::Status::Lost, living: Vec::new() });
@@ -201,6 +224,7 @@ impl CommandSession {
 
     /// Ctrl-C.
     pub fn interrupt(&self) {
+        self.signalled.store(true, Ordering::Relaxed);
         self.running.control.interrupt();
     }
 
@@ -219,8 +243,14 @@ impl CommandSession {
         self.running.exit.borrow().clone()
     }
 
+    /// Whether a signal that ended it may have been toolgate's.
+    pub fn was_signalled(&self) -> bool {
+        self.signalled.load(Ordering::Relaxed)
+    }
+
     /// Ends the whole tree.
     pub fn end(&self) {
+        self.signalled.store(true, Ordering::Relaxed);
         self.running.control.end();
     }
 

@@ -1,6 +1,6 @@
 //! `kill_command`: ends a running command and everything that it started.
 
-use std::{sync::Arc, time::Duration};
+use std::time::Duration;
 
 use serde_json::json;
 use toolgate_core::{
@@ -18,6 +18,9 @@ use crate::{
 
 /// The time limit of one call; milliseconds.
 const TIMEOUT_MS: i64 = 30_000;
+
+/// SIGTERM, a second, SIGKILL: a tree that can be ended is gone by then.
+const ENDED_WITHIN: Duration = Duration::from_millis(2000);
 
 pub(super) struct KillCommand {
     spec: ToolSpec,
@@ -63,16 +66,21 @@ impl Tool for KillCommand {
                 Ok(session) => session,
                 Err(gone) => return Ok(report_gone("kill_command", id, gone)),
             };
-            let exited = session.exit();
+            let before = session.exit();
+            session.end();
+            // Its last words, and the truth about whether it is gone.
+            session.watch(&cx.out, Some(ENDED_WITHIN), &cx.cancel).await;
+            let after = session.exit();
             cx.commands.kill(id, "by kill_command");
-            // What it had printed is the call's own output; the tree itself ends within a second, whether this call waits or not.
-            session.watch(&Arc::clone(&cx.out), Some(Duration::ZERO), &cx.cancel).await;
             Ok(Done::noted(
                 StopReason::Completed,
-                match exited {
-                    Some(exit) => format!("[process {id} had already exited ({}); session removed]", exit.status),
-                    None => {
+                match (before, after) {
+                    (Some(exit), _) => format!("[process {id} had already exited ({}); session removed]", exit.status),
+                    (None, Some(_)) => {
                         format!("[process {id} killed with everything it started (SIGTERM, SIGKILL after a second)]")
+                    }
+                    (None, None) => {
+                        format!("[process {id} is being killed (SIGTERM, then SIGKILL) and has not ended yet]")
                     }
                 },
             ))

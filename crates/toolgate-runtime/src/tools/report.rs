@@ -37,7 +37,7 @@ pub(super) fn report(commands: &CommandSessions, session: &CommandSession, seen:
             // Looked at now and not at the exit: some have ended meanwhile, and the others have their own names by now.
             let living = if exit.living.is_empty() { Vec::new() } else { session.living() };
             commands.finish(session, exit.status, living.is_empty());
-            let (stop, status) = ended(exit.status);
+            let (stop, status) = ended(exit.status, session.was_signalled());
             let mut notes: Vec<String> = status.into_iter().collect();
             if still_printing {
                 notes.push(
@@ -83,7 +83,7 @@ const HINT: [&str; 2] = ["; use input_command to send input or poll for output",
 pub(super) fn report_gone(tool: &str, id: &str, gone: Option<Gone>) -> Done {
     match gone {
         Some(Gone::Exited(status)) => {
-            let (stop, _) = ended(status);
+            let (stop, _) = ended(status, false);
             Done::noted(stop, format!("[process {id} had exited ({status}); all of its output was read]"))
         }
         Some(Gone::Killed(why)) => {
@@ -101,11 +101,11 @@ pub(super) fn report_gone(tool: &str, id: &str, gone: Option<Gone>) -> Done {
 }
 
 /// The stop reason and the note of a status. An exit code of zero needs no note.
-fn ended(status: Status) -> (StopReason, Option<String>) {
+fn ended(status: Status, by_toolgate: bool) -> (StopReason, Option<String>) {
     match status {
         Status::Code(0) => (StopReason::Completed, None),
         Status::Code(code) => (StopReason::Failed, Some(format!("[exit code: {code}]"))),
-        Status::Signal(signal) if is_external(signal) => (
+        Status::Signal(signal) if is_external(signal) && !by_toolgate => (
             StopReason::Failed,
             Some(format!(
                 "[terminated by signal {} (external signal {signal}: toolgate did not send it)]",
@@ -113,10 +113,9 @@ fn ended(status: Status) -> (StopReason, Option<String>) {
             )),
         ),
         Status::Signal(signal) => (StopReason::Failed, Some(format!("[terminated by signal {}]", signal_name(signal)))),
-        Status::Lost => (
-            StopReason::Failed,
-            Some("[outcome unknown: the supervisor died while the command ran; what it had started was ended]".into()),
-        ),
+        Status::Lost => {
+            (StopReason::Failed, Some("[outcome unknown: the supervisor died while the command ran]".into()))
+        }
     }
 }
 
@@ -174,7 +173,8 @@ mod tests {
 
     #[test]
     fn signals_have_their_names() {
-        assert_eq!(ended(Status::Signal(libc::SIGSEGV)).1.unwrap(), "[terminated by signal SIGSEGV]");
-        assert!(ended(Status::Signal(libc::SIGTERM)).1.unwrap().contains("SIGTERM (external signal 15"));
+        assert_eq!(ended(Status::Signal(libc::SIGSEGV), false).1.unwrap(), "[terminated by signal SIGSEGV]");
+        assert!(ended(Status::Signal(libc::SIGTERM), false).1.unwrap().contains("SIGTERM (external signal 15"));
+        assert_eq!(ended(Status::Signal(libc::SIGINT), true).1.unwrap(), "[terminated by signal SIGINT]");
     }
 }

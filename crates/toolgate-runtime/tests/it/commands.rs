@@ -595,3 +595,62 @@ async fn after_the_end_of_the_session_nothing_starts() {
     house.env.close().await;
     assert!(house.sh("echo hi").await.output.contains("the session has ended"));
 }
+
+#[tokio::test]
+async fn two_polls_of_one_command_share_its_output_and_lose_none() {
+    let house = House::new();
+    let (id, _) = in_background(&house, "sleep 1; echo one; sleep 1; echo last").await;
+    let poll =
+        |ms: u32| house.tool_call("input_command", &json!({ "process_id": id, "yield_time_ms": ms }).to_string());
+    let ends = house.env.call_all(vec![poll(500), poll(8000), poll(8000)], &house.interrupt).await.unwrap();
+    let said: String = ends
+        .iter()
+        .map(|end| if let CallEnd::Closed(output) = end { output.output.clone() } else { String::new() })
+        .collect();
+    assert!(said.contains("one\nlast\n"), "{said}");
+    house.env.close().await;
+}
+
+#[tokio::test]
+async fn kill_command_brings_the_last_words_and_says_what_is_true() {
+    let house = House::new();
+    let (id, _) = in_background(&house, "trap 'echo bye; exit 0' TERM; while :; do sleep 0.1; done").await;
+    let output = house.call("kill_command", json!({ "process_id": id })).await;
+    assert!(
+        output.output.contains("bye\n[process ") && output.output.contains(" killed with everything"),
+        "{}",
+        output.output
+    );
+    let (id, _) = in_background(&house, "trap '' TERM; sleep 74; sleep 74").await;
+    let output = house.call("kill_command", json!({ "process_id": id })).await;
+    assert!(output.output.contains(" killed with everything"), "{}", output.output);
+    assert!(running("sleep 74").is_empty(), "killed means gone");
+    house.env.close().await;
+}
+
+#[tokio::test]
+async fn a_signal_of_toolgates_own_is_not_called_external() {
+    let house = House::new();
+    let (id, _) = in_background(&house, "sleep 75").await;
+    let mut output = type_into(&house, &id, "\u{3}").await;
+    if output.output.contains("still running") {
+        output = poll(&house, &id, 10_000).await;
+    }
+    is(&output, StopReason::Failed, "[terminated by signal SIGINT]");
+    house.env.close().await;
+}
+
+#[tokio::test]
+async fn a_command_that_stops_its_keeper_is_ended_all_the_same() {
+    let house = House::new();
+    let call =
+        house.tool_call("exec_command", &json!({ "cmd": "setsid sleep 76 & kill -STOP $PPID; sleep 76" }).to_string());
+    let interrupt = house.interrupt.child_token();
+    let (end, ()) = tokio::join!(house.env.call(call, &interrupt), async {
+        until("it runs", || running("sleep 76").len() >= 2).await;
+        interrupt.cancel();
+    });
+    assert!(matches!(end.unwrap(), CallEnd::Closed(_)));
+    until("its tree is gone", || running("sleep 76").is_empty()).await;
+    house.env.close().await;
+}

@@ -1,5 +1,4 @@
 //! The one place that prints: data to standard output, everything for people to standard error.
-#![allow(clippy::print_stdout, clippy::print_stderr)]
 
 use std::{
     io::{self, Write},
@@ -8,7 +7,7 @@ use std::{
 
 use serde_json::Value;
 use toolgate_core::{
-    message::{Body, Event, Message, ModelMessage, PartialEvent, ToolCallOutput},
+    message::{Body, Event, Message, ModelMessage, PartialEvent, ToolCallOutput, clean},
     outcome::StopReason,
 };
 use toolgate_runtime::trace::Observer;
@@ -20,7 +19,8 @@ const SHOWN_LINES: usize = 8;
 
 /// A line for people.
 pub(super) fn to_person(line: &str) {
-    eprintln!("{line}");
+    // Who closed their terminal has not closed the run.
+    let _ = writeln!(io::stderr().lock(), "{}", clean(line));
 }
 
 /// A line of data. A reader that went away is not an error: what was to be done was done.
@@ -65,14 +65,14 @@ impl Printer {
         if self.open.swap(false, Ordering::Relaxed) {
             data("");
         }
-        if self.tells_all { data(line) } else { to_person(line) }
+        if self.tells_all { data(&clean(line)) } else { to_person(line) }
     }
 
     fn text(&self, event: PartialEvent, text: Option<&str>) {
         let mut out = io::stdout().lock();
         match (event, text) {
             (_, Some(text)) => {
-                let _ = write!(out, "{text}").and_then(|()| out.flush());
+                let _ = write!(out, "{}", clean(text)).and_then(|()| out.flush());
                 self.open.store(!text.ends_with('\n'), Ordering::Relaxed);
             }
             (PartialEvent::Stop, None) if self.open.swap(false, Ordering::Relaxed) => {

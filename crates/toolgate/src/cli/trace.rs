@@ -71,6 +71,7 @@ fn list(as_json: bool, surroundings: &Surroundings) -> Result<u8, Failure> {
 /// The bytes of a trace, its path, and the head that its index knows.
 fn find(name: &str, surroundings: &Surroundings) -> Result<(PathBuf, Vec<u8>, Option<String>), Failure> {
     let path = PathBuf::from(name);
+    let path = path.canonicalize().unwrap_or(path);
     let entry = surroundings
         .state_folder()
         .and_then(|_| state(surroundings).ok())

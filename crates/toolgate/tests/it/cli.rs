@@ -336,3 +336,42 @@ fn the_terminal_that_toolgate_runs_in_is_left_alone_and_never_stops_it() {
     assert!(shown.contains("over\n") && shown.contains("code=0") && shown.contains("same"), "{shown}");
     assert!(!shown.contains("Stopped"), "{shown}");
 }
+
+#[test]
+fn a_standard_error_that_is_gone_ends_no_run() {
+    let place = Place::new();
+    let script =
+        place.script(&json!([{ "text": "a", "calls": [["exec_command", { "cmd": "echo hi" }]] }, { "text": "b" }]));
+    let full = std::fs::OpenOptions::new().write(true).open("/dev/full").unwrap();
+    let output = place.toolgate(&["run", "go", "--api", "script", "--model", &script]).stderr(full).output().unwrap();
+    let (code, out, _) = outcome(output);
+    assert_eq!((code, out.as_str()), (0, "a\nb\n"));
+    assert_eq!(place.records().last().unwrap()["payload"]["type"], "seal");
+}
+
+#[test]
+fn nothing_that_a_model_writes_drives_the_terminal() {
+    let place = Place::new();
+    let script = place.script(&json!([
+        { "text": "\u{1b}[31mred\u{7}\u{9b}2J", "calls": [["exec_command", { "cmd": "printf '\u{1b}]0;t\u{7}\u{202e}x'" }]] },
+        { "text": "b" }
+    ]));
+    let (code, out, err) = place.run(&["run", "go", "--api", "script", "--model", &script]);
+    let drives = |c: char| (c.is_control() && c != '\n' && c != '\t') || c == '\u{202e}';
+    assert!(code == 0 && !out.contains(drives) && !err.contains(drives), "{out:?} {err:?}");
+    assert!(out.starts_with("\u{241b}[31mred"), "{out:?}");
+}
+
+#[test]
+fn a_trace_is_the_same_by_any_name() {
+    let place = Place::new();
+    let script = place.script(&json!([{ "text": "hello" }]));
+    assert_eq!(place.run(&["run", "go", "--api", "script", "--model", &script]).0, 0);
+    let trace = place.trace();
+    let whole = std::fs::read_to_string(&trace).unwrap();
+    let lines: Vec<&str> = whole.split_inclusive('\n').collect();
+    std::fs::write(&trace, lines[..3].concat()).unwrap();
+    let name = trace.file_name().unwrap().to_str().unwrap();
+    let output = place.toolgate(&["trace", "verify", name]).current_dir(trace.parent().unwrap()).output().unwrap();
+    assert_eq!(outcome(output).0, 6);
+}
