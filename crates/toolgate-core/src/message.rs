@@ -738,3 +738,67 @@ impl<'de> Deserialize<'de> for Message {
         Ok(Self { timestamp, body, origin, extra })
     }
 }
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    /// Records as PenguinHarness writes them, records of our own, and records of versions that do not exist yet.
+    const RECORDS: &[&str] = &[
+        r#"{"timestamp":"2026-11-30T20:52:05.234Z","type":"session_meta","payload":{"session_id":"s","provider":"p","model_id":"m","model_context_window":200000,"system_prompt":"x","agent_state":{"a":[1,null]},"workspace":"/w","later":1}}"#,
+        r#"{"timestamp":"t","type":"session_meta","payload":{"session_id":"s","provider":"p","model_id":"m","model_context_window":"unknown","system_prompt":"","workspace":"/w","source":"subagent"}}"#,
+        r#"{"timestamp":"t","type":"model_msg","payload":{"type":"text","role":"user","text":"a\u2028\u0000\u001b","sender":"harness","stop_reason":"completed"},"origin":["session-a","session-b"]}"#,
+        r#"{"timestamp":"t","type":"model_msg","payload":{"type":"thinking","role":"assistant","thinking":"","fidelity":{"n":12345678901234567000,"f":1e+21,"z":-0.0,"k":{"b":1,"a":2}},"stop_reason":"completed"}}"#,
+        r#"{"timestamp":"t","type":"model_msg","payload":{"type":"tool_call","role":"assistant","name":"n","arguments":"{not json","tool_call_id":"x#2","stop_reason":"malformed"}}"#,
+        r#"{"timestamp":"t","type":"model_msg","payload":{"type":"tool_call_output","role":"user","output":"o","images":["data:image/png;base64,AA"],"tool_call_id":"x","stop_reason":"failed"}}"#,
+        r#"{"timestamp":"t","type":"model_msg","payload":{"type":"inline_thinking","data":"AA","mime_type":"x/y"}}"#,
+        r#"{"timestamp":"t","type":"model_msg","payload":{"type":"partial_tool_call_output","event_type":"delta","output":"d","tool_call_id":"x"}}"#,
+        r#"{"timestamp":"t","type":"event_msg","payload":{"type":"request_begin"}}"#,
+        r#"{"timestamp":"t","type":"event_msg","payload":{"type":"request_end","status":"timeout","error_message":"e","attempt":2,"retry_in_ms":4000}}"#,
+        r#"{"timestamp":"t","type":"event_msg","payload":{"type":"approval_decision","decision":"forbidden","tool_call_id":"x"}}"#,
+        r#"{"timestamp":"t","type":"event_msg","payload":{"type":"compaction_begin","reason":"context","mode":"summarize","context":199900,"turns":2}}"#,
+        r#"{"timestamp":"t","type":"event_msg","payload":{"type":"mcp_connect_end","status":"failed","results":[{"server":"a","duration_ms":44}]}}"#,
+        r#"{"timestamp":"t","type":"event_msg","payload":{"type":"token_usage","session":{"cache_read":1,"cache_write":2,"output":3,"total":6},"request":{"cache_read":0,"cache_write":0,"output":0,"total":0}}}"#,
+        r#"{"timestamp":"t","type":"event_msg","payload":{"type":"something_new","a":{"type":"text"}},"seq":5,"hash":"00"}"#,
+        r#"{"timestamp":"t","type":"model_msg","payload":{"type":"text","role":"a_new_role","text":"x"}}"#,
+        r#"{"timestamp":"t","type":"a_new_type","payload":{"deep":[{"x":1.5}]}}"#,
+    ];
+
+    #[test]
+    fn reading_and_writing_again_loses_nothing() {
+        for record in RECORDS {
+            let written = serde_json::to_string(&Message::from_json(record).unwrap()).unwrap();
+            let (before, after): (Value, Value) =
+                (serde_json::from_str(record).unwrap(), serde_json::from_str(&written).unwrap());
+            assert_eq!(before, after, "{record}");
+        }
+    }
+
+    #[test]
+    fn what_a_provider_gave_opaquely_comes_back_byte_for_byte() {
+        let record = RECORDS[3];
+        let written = serde_json::to_string(&Message::from_json(record).unwrap()).unwrap();
+        let opaque = r#"{"n":12345678901234567000,"f":1e+21,"z":-0.0,"k":{"b":1,"a":2}}"#;
+        assert!(record.contains(opaque) && written.contains(opaque), "{written}");
+    }
+
+    #[test]
+    fn only_whole_messages_of_the_session_itself_are_recorded() {
+        let recorded: Vec<bool> =
+            RECORDS.iter().map(|record| Message::from_json(record).unwrap().is_recorded()).collect();
+        assert!(!recorded[2] && !recorded[7], "a child's message and a piece are not");
+        assert_eq!(recorded.iter().filter(|recorded| **recorded).count(), RECORDS.len() - 2);
+        for bad in ["", "[]", "{}", r#"{"type":"x","payload":3}"#, "null"] {
+            assert!(Message::from_json(bad).is_err(), "{bad}");
+        }
+    }
+
+    #[test]
+    fn clean_text_drives_no_terminal() {
+        assert!(matches!(clean("plain\ttext\n\u{e9}\u{1F600}"), Cow::Borrowed(_)));
+        assert_eq!(
+            clean("a\u{1b}[2J\0\u{7f}\u{9b}b\u{202e}c\r\n"),
+            "a\u{241b}[2J\u{2400}\u{2421}\u{FFFD}b\u{FFFD}c\u{240d}\n"
+        );
+    }
+}

@@ -417,3 +417,17 @@ fn the_searches_see_what_they_look_for() {
     }
     assert_eq!(code("a\n// b\nc // d\n#[cfg(test)]\nmod tests {}"), "a\nc");
 }
+
+/// The runtime is a library for other programs, so what it brings along is bounded.
+#[test]
+fn the_runtime_brings_few_packages() {
+    const MOST: usize = 70;
+    let output = std::process::Command::new(std::env::var_os("CARGO").unwrap_or_else(|| "cargo".into()))
+        .args(["tree", "--offline", "-p", "toolgate-runtime", "-e", "normal,build", "--prefix", "none"])
+        .current_dir(root())
+        .output()
+        .unwrap();
+    let text = String::from_utf8(output.stdout).unwrap();
+    let packages: std::collections::BTreeSet<&str> = text.lines().map(|line| line.trim_end_matches(" (*)")).collect();
+    assert!(packages.len() > 10 && packages.len() < MOST, "{} packages: {packages:?}", packages.len());
+}
