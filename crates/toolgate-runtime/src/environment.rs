@@ -7,10 +7,10 @@
 //! This file reads as that line, top to bottom. Nothing throws into the loop above: whatever goes wrong becomes a result that the model
 //! can read. The one exception is a trace that cannot be written, which ends the run.
 
-use std::{any::Any, panic::AssertUnwindSafe, sync::Arc, task::Poll, time::Duration};
+use std::{sync::Arc, time::Duration};
 
-use tokio::sync::{Semaphore, watch};
-use tokio_util::{sync::CancellationToken, task::AbortOnDropHandle};
+use tokio::sync::Semaphore;
+use tokio_util::sync::CancellationToken;
 use toolgate_core::{
     approval::{ApprovalKey, ApprovalMode},
     args,
@@ -22,13 +22,14 @@ use toolgate_core::{
 };
 
 use crate::{
-    BoxFuture,
     approver::{Approver, OnAsk, Unattended},
+    batch::{Batch, join_in_order},
     close_out::{CloseOut, bound, bound_of, close_unrun},
     gate::{Gate, Passage, Permit},
     ids,
     output::{bounded, spill::SpillFolder},
     process::table::{CommandSessions, CommandSetup},
+    race::{caught, race},
     registry::{Entry, Registry},
     tool::{CheckContext, Done, Limits, ToolContext, ToolError},
     trace::{Journal, TraceError, Unwatched},
@@ -37,10 +38,6 @@ use crate::{
 
 /// Calls of one batch that run at the same time; more would only wait for the same two or eight cores.
 const MAX_PARALLEL: usize = 8;
-
-/// How long a tool that was told to stop may take to say its last words, before it is abandoned. Long enough to collect output that is
-/// already there, short enough that a person who pressed Ctrl-C does not notice.
-const LAST_WORDS: Duration = Duration::from_millis(250);
 
 /// How long a tool may take to say what a call would do. It looks at files at most; a person who pressed Ctrl-C must not wait for it.
 const LONGEST_PREPARE: Duration = Duration::from_secs(5);
@@ -90,13 +87,12 @@ pub struct Environment {
     facts: Facts,
 }
 
-/// How far a sequential batch has come.
-#[derive(Default)]
-struct Turn {
-    /// Calls that are over.
-    done: usize,
-    /// One of them waits for its answer.
-    held: bool,
+/// What came of a call's check.
+enum Checked {
+    /// It can be decided on.
+    Call(Box<CheckedCall>),
+    /// It cannot, and has its result.
+    Closed(ToolCallOutput),
 }
 
 /// How a call ended.
@@ -147,13 +143,9 @@ impl Environment {
     /// # Errors
     /// When the trace cannot be written; nothing more may run then.
     pub async fn call(&self, call: ToolCall, interrupt: &CancellationToken) -> Result<CallEnd, TraceError> {
-        match self.check(&call).await? {
-            Ok(checked) => match self.gate.pass(checked, interrupt).await? {
-                Passage::Permitted(permit) => self.run(*permit, interrupt).await.map(CallEnd::Closed),
-                refused => self.close_refused(&call.id, refused),
-            },
-            Err(closed) => Ok(CallEnd::Closed(closed)),
-        }
+        let checked = self.check(&call).await?;
+        self.journal.sync_beside();
+        self.pass_and_run(&call, checked, &Batch::new(false), 0, interrupt).await
     }
 
     /// The calls of one response. Checks run in call order at once, questions are put together, and each call runs on its own answer:
@@ -166,45 +158,54 @@ impl Environment {
         calls: Vec<ToolCall>,
         interrupt: &CancellationToken,
     ) -> Result<Vec<CallEnd>, TraceError> {
-        let sequential = calls
-            .iter()
-            .filter_map(|call| self.registry.get(&call.name))
-            .any(|entry| entry.spec.execution == ExecutionMode::Sequential);
+        let is_sequential = |entry: &Entry| entry.spec.execution == ExecutionMode::Sequential;
+        let batch = Batch::new(calls.iter().filter_map(|call| self.registry.get(&call.name)).any(is_sequential));
         let mut checked = Vec::with_capacity(calls.len());
         for call in &calls {
             checked.push(self.check(call).await?);
         }
         // Once a turn, beside the commands: a power cut costs at most this one.
         self.journal.sync_beside();
-        let (turns, _) = watch::channel(Turn::default());
-        let ends = checked.into_iter().zip(&calls).enumerate().map(|(place, (checked, call))| {
-            let turns = &turns;
-            async move {
-                let passage = match checked {
-                    Ok(checked) => Ok(self.gate.pass(checked, interrupt).await),
-                    Err(closed) => Err(closed),
-                };
-                let mut held = false;
-                if sequential && let Ok(turn) = turns.subscribe().wait_for(|turn| turn.done == place).await {
-                    held = turn.held;
-                }
-                let end = match passage {
-                    // What stands behind an open question in a sequential batch stays open with it.
-                    Ok(Ok(Passage::Permitted(permit))) if held => Ok(CallEnd::Waiting(self.gate.key(permit.call()))),
-                    Ok(Ok(Passage::Permitted(permit))) => {
-                        let _slot = self.slots.acquire().await;
-                        self.run(*permit, interrupt).await.map(CallEnd::Closed)
-                    }
-                    Ok(Ok(refused)) => self.close_refused(&call.id, refused),
-                    Ok(Err(error)) => Err(error),
-                    Err(closed) => Ok(CallEnd::Closed(closed)),
-                };
-                let waits = matches!(end, Ok(CallEnd::Waiting(_)));
-                turns.send_modify(|turn| *turn = Turn { done: turn.done + 1, held: turn.held || waits });
-                end
+        let ends = calls.iter().zip(checked).enumerate();
+        join_in_order(ends.map(|(number, (call, checked))| self.pass_and_run(call, checked, &batch, number, interrupt)))
+            .await
+    }
+
+    /// Gate and run: what a checked call has still before it.
+    async fn pass_and_run(
+        &self,
+        call: &ToolCall,
+        checked: Checked,
+        batch: &Batch,
+        number: usize,
+        interrupt: &CancellationToken,
+    ) -> Result<CallEnd, TraceError> {
+        let passage = match checked {
+            Checked::Call(checked) => self.gate.pass(*checked, interrupt).await,
+            Checked::Closed(closed) => {
+                batch.place(number).await;
+                return Ok(CallEnd::Closed(closed));
             }
-        });
-        join_in_order(ends).await
+        };
+        let mut place = batch.place(number).await;
+        let end = match passage? {
+            // What stands behind an open question in a sequential batch stays open with it.
+            Passage::Permitted(permit) if place.behind_question => CallEnd::Waiting(self.gate.key(permit.call())),
+            Passage::Permitted(permit) => {
+                let _slot = self.slots.acquire().await;
+                // Nothing starts that was interrupted before.
+                if interrupt.is_cancelled() {
+                    self.close_interrupted(&call.id)?
+                } else {
+                    self.run(*permit, interrupt).await?
+                }
+            }
+            Passage::Denied(decision) => self.close_unrun(&call.id, decision.denial_text())?,
+            Passage::Interrupted => self.close_interrupted(&call.id)?,
+            Passage::Waiting(key) => CallEnd::Waiting(key),
+        };
+        place.question_open = matches!(end, CallEnd::Waiting(_));
+        Ok(end)
     }
 
     /// Ends every command that this run started. An interrupt leaves none of them running.
@@ -223,13 +224,13 @@ impl Environment {
     }
 
     /// From the model's words to a call that can be decided on; a call that cannot be is closed here.
-    async fn check(&self, call: &ToolCall) -> Result<Result<CheckedCall, ToolCallOutput>, TraceError> {
+    async fn check(&self, call: &ToolCall) -> Result<Checked, TraceError> {
         let Some(entry) = self.registry.get(&call.name) else {
-            return self.close_unchecked(call, format!("Unknown tool: {}", bounded(&call.name))).map(Err);
+            return self.close_unchecked(call, format!("Unknown tool: {}", bounded(&call.name)));
         };
         match self.prepare(entry, call).await {
-            Ok(checked) => Ok(Ok(checked)),
-            Err(ToolError(reason)) => self.close_unchecked(call, reason).map(Err),
+            Ok(checked) => Ok(Checked::Call(Box::new(checked))),
+            Err(ToolError(reason)) => self.close_unchecked(call, reason),
         }
     }
 
@@ -239,7 +240,7 @@ impl Environment {
             .map_err(|reason| ToolError(format!("The tool {} cannot be called: {reason}", entry.spec.name)))?;
         let checked = args::check(&entry.spec.name, schema, &call.arguments).map_err(ToolError)?;
         let cx = CheckContext { workspace: self.workspace.clone() };
-        let prepared = caught(entry.tool.prepare(&checked.args, &cx));
+        let prepared = caught(Box::pin(async { entry.tool.prepare(&checked.args, &cx).await }));
         let prepared = tokio::time::timeout(LONGEST_PREPARE, prepared).await.map_err(|_| {
             ToolError(format!(
                 "The tool {} did not say within {LONGEST_PREPARE:?} what the call would do.",
@@ -249,10 +250,10 @@ impl Environment {
         Ok(CheckedCall::new(call.id.clone(), &entry.spec, checked.args, checked.notes, prepared))
     }
 
-    async fn run(&self, permit: Permit, interrupt: &CancellationToken) -> Result<ToolCallOutput, TraceError> {
+    async fn run(&self, permit: Permit, interrupt: &CancellationToken) -> Result<CallEnd, TraceError> {
         let (call_id, notes) = (permit.call().id().to_owned(), permit.call().notes().to_vec());
         let Some(entry) = self.registry.get(permit.call().tool()) else {
-            return close_unrun(&self.journal, &call_id, format!("Unknown tool: {}", permit.call().tool()));
+            return self.close_unrun(&call_id, format!("Unknown tool: {}", permit.call().tool()));
         };
         let summary = Some(permit.call().summary().to_owned());
         self.journal.record(Event::CallStarted(CallStarted {
@@ -270,98 +271,21 @@ impl Environment {
             commands: self.commands.clone(),
         };
         let (ending, done) = race(entry, permit, cx, interrupt).await;
-        frame.finish(&ending, notes, done)
+        frame.finish(&ending, notes, done).map(CallEnd::Closed)
     }
 
-    fn close_refused(&self, call_id: &str, passage: Passage) -> Result<CallEnd, TraceError> {
-        let text = match passage {
-            Passage::Waiting(key) => return Ok(CallEnd::Waiting(key)),
-            Passage::Denied(decision) => decision.denial_text(),
-            Passage::Permitted(_) | Passage::Interrupted => Ending::Interrupted.marker().unwrap_or_default(),
-        };
+    fn close_interrupted(&self, call_id: &str) -> Result<CallEnd, TraceError> {
+        self.close_unrun(call_id, Ending::Interrupted.marker().unwrap_or_default())
+    }
+
+    fn close_unrun(&self, call_id: &str, text: String) -> Result<CallEnd, TraceError> {
         close_unrun(&self.journal, call_id, text).map(CallEnd::Closed)
     }
 
-    fn close_unchecked(&self, call: &ToolCall, reason: String) -> Result<ToolCallOutput, TraceError> {
+    fn close_unchecked(&self, call: &ToolCall, reason: String) -> Result<Checked, TraceError> {
         self.gate.refuse(&call.id, &reason)?;
         let frame = CloseOut::open(&self.journal, &call.id, bound(DEFAULT_MAX_OUTPUT_LENGTH, Truncate::Head), None);
         frame.sink().write(reason.as_bytes());
-        frame.finish(&Ending::Returned(StopReason::Failed), Vec::new(), Done::default())
+        frame.finish(&Ending::Returned(StopReason::Failed), Vec::new(), Done::default()).map(Checked::Closed)
     }
-}
-
-/// Runs a tool against its time limit and the person's interrupt. Both win over whatever the tool says, and a tool that ignores them is
-/// abandoned: the call still closes on time.
-async fn race(entry: &Entry, permit: Permit, cx: ToolContext, interrupt: &CancellationToken) -> (Ending, Done) {
-    let (tool, cancel, limit) = (entry.tool.clone(), cx.cancel.clone(), cx.limits.timeout_ms);
-    let mut task = AbortOnDropHandle::new(tokio::spawn(async move { tool.run(permit, &cx).await }));
-    let time_is_up = async {
-        match limit {
-            Some(ms) => tokio::time::sleep(Duration::from_millis(ms)).await,
-            None => std::future::pending().await,
-        }
-    };
-    let cut_short = tokio::select! {
-        biased;
-        () = interrupt.cancelled() => Ending::Interrupted,
-        joined = &mut task => {
-            let (ending, done) = returned(joined);
-            // A tool that came back because it was interrupted was interrupted, whatever it says.
-            return if interrupt.is_cancelled() { (Ending::Interrupted, done) } else { (ending, done) };
-        }
-        () = time_is_up => Ending::TimedOut(limit.unwrap_or_default()),
-    };
-    cancel.cancel();
-    let done = match tokio::time::timeout(LAST_WORDS, &mut task).await {
-        Ok(Ok(Ok(done))) => done,
-        _ => Done::default(),
-    };
-    (cut_short, done)
-}
-
-/// Turns a panic of a tool's own code into an error that the model can read.
-async fn caught<T>(mut future: BoxFuture<'_, Result<T, ToolError>>) -> Result<T, ToolError> {
-    std::future::poll_fn(|cx| {
-        let polled = std::panic::catch_unwind(AssertUnwindSafe(|| future.as_mut().poll(cx)));
-        polled.unwrap_or_else(|payload| {
-            Poll::Ready(Err(ToolError(format!("the tool panicked: {}", panic_text(payload.as_ref())))))
-        })
-    })
-    .await
-}
-
-fn returned(joined: Result<Result<Done, ToolError>, tokio::task::JoinError>) -> (Ending, Done) {
-    match joined {
-        Ok(Ok(done)) => (Ending::Returned(done.stop.unwrap_or(StopReason::Completed)), done),
-        Ok(Err(ToolError(message))) => (Ending::Errored(message), Done::default()),
-        Err(error) if error.is_panic() => (
-            Ending::Errored(format!("the tool panicked: {}", panic_text(error.into_panic().as_ref()))),
-            Done::default(),
-        ),
-        Err(_) => (Ending::Errored("the tool was stopped".into()), Done::default()),
-    }
-}
-
-fn panic_text(payload: &(dyn Any + Send)) -> String {
-    let text = payload.downcast_ref::<&str>().map(|text| (*text).to_owned());
-    text.or_else(|| payload.downcast_ref::<String>().cloned()).unwrap_or_else(|| "no message".into())
-}
-
-/// Polls all of them together and returns what they gave in their own order.
-async fn join_in_order<T, E>(futures: impl Iterator<Item = impl Future<Output = Result<T, E>>>) -> Result<Vec<T>, E> {
-    let mut open: Vec<_> = futures.map(|future| Some(Box::pin(future))).collect();
-    let mut done: Vec<Option<Result<T, E>>> = open.iter().map(|_| None).collect();
-    std::future::poll_fn(|cx| {
-        for (slot, out) in open.iter_mut().zip(&mut done) {
-            if let Some(future) = slot
-                && let Poll::Ready(value) = future.as_mut().poll(cx)
-            {
-                *out = Some(value);
-                *slot = None;
-            }
-        }
-        if open.iter().all(Option::is_none) { Poll::Ready(()) } else { Poll::Pending }
-    })
-    .await;
-    done.into_iter().flatten().collect()
 }

@@ -3,7 +3,7 @@
 //! This crate touches the machine. It has no terminal, no home directory and no configuration file: every dependency is a parameter.
 //!
 //! In reading order:
-//! * [`environment`]: the one door; the way of a call from top to bottom;
+//! * [`environment`]: the one door; the way of a call from top to bottom; `batch` and `race`: calls beside each other, and against limits;
 //! * [`gate`]: the only place that builds a [`gate::Permit`], without which nothing runs; [`approver`]: who is asked;
 //! * [`tool`]: what a tool is; [`registry`]: the tools that exist; [`tools`]: one file each;
 //! * [`output`]: the one writer of deltas and of the complete text; [`close_out`]: how a call ends;
@@ -11,12 +11,14 @@
 //! * [`trace`]: the one writer of what happened.
 
 pub mod approver;
+mod batch;
 pub mod close_out;
 pub mod environment;
 pub mod gate;
 pub mod ids;
 pub mod output;
 pub mod process;
+mod race;
 pub mod registry;
 pub mod tool;
 pub mod tools;

@@ -196,6 +196,21 @@ async fn an_interrupt_wins_over_everything() {
     }
 }
 
+#[tokio::test]
+async fn nothing_starts_behind_an_interrupt() {
+    let fake = Fake::new("fake", Act::Say("x"));
+    let runs = fake.runs.clone();
+    let house = house(vec![fake], ApprovalMode::AllowAll);
+    house.interrupt.cancel();
+    let output = house.call("fake", json!({})).await;
+    assert_eq!(
+        (output.output.as_str(), output.stop_reason),
+        ("[interrupted: tool aborted by user]", Some(StopReason::Aborted))
+    );
+    assert_eq!((runs.load(Ordering::SeqCst), house.decisions().len()), (0, 1));
+    assert!(!started(&house, &output.tool_call_id));
+}
+
 fn started(house: &House, id: &str) -> bool {
     house.events().iter().any(|event| matches!(event, Event::CallStarted(started) if started.tool_call_id == id))
 }
