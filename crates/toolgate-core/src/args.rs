@@ -1,6 +1,6 @@
 //! From a model's text to checked arguments.
 //!
-//! Strict JSON, mended only where the meaning cannot change (CONTRACT section 2): `"42"` where an integer is wanted, `"true"` where a
+//! Strict JSON, mended only where the meaning cannot change: `"42"` where an integer is wanted, `"true"` where a
 //! boolean is, a single object where a list is, a JSON string where an object or list is, nothing or `null` for no arguments. Mending
 //! comes before the question, so that a person sees, and the digest covers, the bytes that run.
 

@@ -34,7 +34,7 @@ impl StopReason {
     }
 }
 
-/// What ended a call, as the environment saw it. The strongest names the result's stop reason (CONTRACT section 2): a person's
+/// What ended a call, as the environment saw it. The strongest names the result's stop reason: a person's
 /// interrupt, then the time limit, then the tool's error, then what the tool says of itself.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub enum Ending {

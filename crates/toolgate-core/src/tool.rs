@@ -5,10 +5,10 @@ use std::path::PathBuf;
 use serde::{Deserialize, Serialize};
 use serde_json::Value;
 
-/// The time limit of a call where neither the tool nor the configuration names one; milliseconds (the seed's default).
+/// The time limit of a call where neither the tool nor the configuration names one; milliseconds (PenguinHarness's default).
 pub const DEFAULT_TIMEOUT_MS: i64 = 120_000;
 
-/// The bound of a result where nothing names one; characters (the seed's default).
+/// The bound of a result where nothing names one; characters (PenguinHarness's default).
 pub const DEFAULT_MAX_OUTPUT_LENGTH: i64 = 16_000;
 
 /// A tool's declaration. The model sees `name`, `description` and `parameters` and nothing else.
@@ -41,7 +41,7 @@ pub struct ToolSpec {
 }
 
 impl ToolSpec {
-    /// A spec with the defaults of CONTRACT section 3; the caller sets what differs.
+    /// A spec with the defaults; the caller sets what differs.
     pub fn new(name: &str, description: &str, parameters: Value) -> Self {
         Self {
             name: name.to_owned(),

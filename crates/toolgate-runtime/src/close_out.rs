@@ -1,4 +1,4 @@
-//! How a call ends: one frame, one result, in one form, whatever happened (CONTRACT section 2).
+//! How a call ends: one frame, one result, in one form, whatever happened.
 //!
 //! `start`, deltas, `stop`, then one complete message. The joined deltas equal its output, because both come from one sink.
 

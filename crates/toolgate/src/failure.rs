@@ -1,4 +1,4 @@
-//! How a command fails: what happened, what to do next, and the exit code that says which kind it was (CONTRACT section 12).
+//! How a command fails: what happened, what to do next, and the exit code that says which kind it was.
 
 use std::fmt;
 

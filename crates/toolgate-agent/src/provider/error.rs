@@ -48,7 +48,7 @@ pub enum ErrorClass {
 }
 
 impl ErrorClass {
-    /// The word in traces and in `debug stream`.
+    /// The word in traces.
     pub fn as_str(self) -> &'static str {
         match self {
             Self::Auth => "auth",

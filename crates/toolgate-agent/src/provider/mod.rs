@@ -132,7 +132,7 @@ pub enum Stop {
 }
 
 impl Stop {
-    /// The word in traces and in `debug stream`.
+    /// The word in traces.
     pub fn as_str(self) -> &'static str {
         match self {
             Self::End => "end",

@@ -9,7 +9,7 @@ use super::{
     http::{Body, Wire},
 };
 
-/// Reads a recorded answer and gives the parse that `tools/recordings.py` compares: text, thinking, calls, stop, usage and the
+/// Reads a recorded answer and gives its neutral parse: text, thinking, calls, stop, usage and the
 /// class of an error. A call whose arguments are no JSON has `null` for them.
 pub fn parse_recording(api: &str, status: u16, bytes: &[u8]) -> Value {
     let mut out = VecDeque::new();

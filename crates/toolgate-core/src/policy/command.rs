@@ -46,7 +46,7 @@ pub(super) fn command_positions(line: &str) -> impl Iterator<Item = Vec<String>>
         .filter(|words| !words.is_empty())
 }
 
-/// `/usr/bin/curl` counts as `curl` (POLICY section 4, program names).
+/// `/usr/bin/curl` counts as `curl`.
 fn in_system_folder(word: &str) -> &str {
     const FOLDERS: [&str; 5] = ["/usr/local/bin/", "/usr/sbin/", "/usr/bin/", "/sbin/", "/bin/"];
     FOLDERS.iter().find_map(|folder| word.strip_prefix(folder)).filter(|name| !name.contains('/')).unwrap_or(word)

@@ -1,6 +1,6 @@
 //! Rules, and the one pure function that decides: [`decide`].
 //!
-//! The order is hard gate > deny > ask > allow > mode, and the strictest part of a call decides for the whole (POLICY section 1).
+//! The order is hard gate > deny > ask > allow > mode, and the strictest part of a call decides for the whole.
 //! Policy reads effects; it never knows a tool by its name beyond the rule names that the tool declares.
 
 pub mod command;
@@ -138,7 +138,7 @@ fn only_reads(call: &CheckedCall, facts: &Facts) -> bool {
         Effect::Read(_) | Effect::Search(_) => true,
         // The sandbox is the boundary: a command is harmless when nothing is writable, and for no other reason.
         Effect::Run { .. } => facts.sandbox == SandboxMode::ReadOnly,
-        // An empty poll and a lone Ctrl-C carry no command (POLICY section 6); ending one's own session is of the same kind.
+        // An empty poll and a lone Ctrl-C carry no command; ending one's own session is of the same kind.
         Effect::Feed { text, .. } => text.is_empty() || text == "\u{3}",
         Effect::End { .. } => true,
         Effect::Foreign { pinned, .. } => *pinned == Some(Permission::Read),

@@ -15,7 +15,7 @@ use std::{
 
 use toolgate_core::call::Digest;
 
-/// Bytes of one file; beyond it the middle is left out (CONTRACT section 2).
+/// Bytes of one file; beyond it the middle is left out.
 pub const FILE_LIMIT: u64 = 64 * 1024 * 1024;
 
 /// Bytes of a long output's end, held in memory until the output is whole, so that a flood costs no disk writes beyond the head. One
@@ -28,7 +28,7 @@ const HEAD: u64 = FILE_LIMIT - TAIL as u64 - MARKER;
 /// Room for the line between the two.
 const MARKER: u64 = 256;
 
-/// Bytes of all files of one session; the oldest goes first (CONTRACT section 2).
+/// Bytes of all files of one session; the oldest goes first.
 const FOLDER_LIMIT: u64 = 1024 * 1024 * 1024;
 
 /// A session's folder. Cheap to clone.

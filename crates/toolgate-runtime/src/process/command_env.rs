@@ -66,7 +66,7 @@ const STARTERS: &[&str] = &[
 /// Beginnings of names of the same kind: the dynamic loader's, exported shell functions, and toolgate's own.
 const STARTER_PREFIXES: &[&str] = &["LD_", "DYLD_", "BASH_FUNC_", "TOOLGATE_"];
 
-/// Parts of names that hold secrets (CONTRACT section 4).
+/// Parts of names that hold secrets.
 const SECRET_PARTS: &[&str] = &["KEY", "TOKEN", "SECRET", "PASSWORD", "PASSWD", "PASSPHRASE", "CREDENTIAL"];
 
 /// Names with such a part that hold none.

@@ -35,7 +35,7 @@ const AFTER_EXIT: Duration = Duration::from_millis(100);
 /// How much a profile may print, its environment included.
 const MOST_OUTPUT: u64 = 4 * 1024 * 1024;
 
-/// How long another process may use what this one read (CONTRACT section 4).
+/// How long another process may use what this one read.
 const CACHE_AGE: Duration = Duration::from_secs(600);
 
 /// Stands before what we asked for, because a profile may print whatever it likes.

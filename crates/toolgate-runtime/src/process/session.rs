@@ -35,7 +35,7 @@ const THREAD_AFTER: usize = 4 * 1024 * 1024;
 /// Unread output of a session that is held in memory, in bytes.
 const BACKLOG: usize = 1024 * 1024;
 
-/// After the shell has ended, a quiet time this long ends the drain while others still hold the pipe (CONTRACT section 4).
+/// After the shell has ended, a quiet time this long ends the drain while others still hold the pipe.
 const QUIET: Duration = Duration::from_millis(100);
 
 /// And the drain ends after this, however much a descendant prints.

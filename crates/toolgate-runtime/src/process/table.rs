@@ -19,13 +19,13 @@ use super::{
 };
 use crate::{gate::Permit, ids, output::spill::SpillFolder, trace::Journal};
 
-/// Sessions at the same time (the seed's number).
+/// Sessions at the same time (PenguinHarness's number).
 const MOST_SESSIONS: usize = 64;
 
 /// Ended sessions that are remembered, so that a late question is answered with what happened. A model asks about recent ones.
 const MOST_REMEMBERED: usize = 1024;
 
-/// The terminal of a command that asked for one (CONTRACT section 4).
+/// The terminal of a command that asked for one.
 const TERMINAL: Size = Size { rows: 24, cols: 120 };
 
 /// Where bash is on every system that toolgate runs on so far.

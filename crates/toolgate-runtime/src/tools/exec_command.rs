@@ -16,7 +16,7 @@ use crate::{
     tool::{CheckContext, Done, Tool, ToolContext, ToolError},
 };
 
-/// How long a call waits in the foreground by default; milliseconds (the seed's number).
+/// How long a call waits in the foreground by default; milliseconds (PenguinHarness's number).
 const WINDOW_MS: u64 = 60_000;
 
 /// Characters of a command line that its summary shows.

@@ -15,11 +15,11 @@ use crate::{
     tool::{CheckContext, Done, Tool, ToolContext, ToolError},
 };
 
-/// How long a call waits after it typed something, and when it only looks; milliseconds (the seed's numbers).
+/// How long a call waits after it typed something, and when it only looks; milliseconds (PenguinHarness's numbers).
 const AFTER_TYPING_MS: u64 = 250;
 const EMPTY_POLL_MS: u64 = 5_000;
 
-/// The seed's time limit of one call; milliseconds.
+/// PenguinHarness's time limit of one call; milliseconds.
 const TIMEOUT_MS: i64 = 130_000;
 
 /// Ctrl-C.

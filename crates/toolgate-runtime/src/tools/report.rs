@@ -14,7 +14,7 @@ use crate::{
     tool::Done,
 };
 
-/// The shortest window: less would only poll faster than anything can happen (the seed's number).
+/// The shortest window: less would only poll faster than anything can happen (PenguinHarness's number).
 const SHORTEST_WINDOW_MS: u64 = 250;
 
 /// A window ends this long before the time limit, so that the call comes back by itself.

@@ -169,7 +169,9 @@ fn told(message: &Message) -> String {
             format!("asks {}: {} ({})", asked.tool_call_id, asked.summary, asked.reason)
         }
         Body::Event(Event::Seal(seal)) => format!("sealed: {}", seal.status),
-        Body::Event(event) => event.tag().to_owned(),
+        // The tools' declarations are long and the same each time; of everything else all is shown.
+        Body::Event(Event::ToolListReady(list)) => format!("tool_list_ready: {} tools", list.tools.len()),
+        Body::Event(event) => serde_json::to_string(event).unwrap_or_else(|_| event.tag().to_owned()),
         Body::Other { kind, .. } => kind.clone(),
     };
     format!("{time}  {what}")
