@@ -83,11 +83,6 @@ impl Fold {
         }
     }
 
-    /// Whether nothing is held back.
-    pub fn is_empty(&self) -> bool {
-        self.torn.is_empty() && self.line.text.is_empty()
-    }
-
     /// Completes the torn character with the next bytes; returns what is left of them.
     fn mend<'a>(&mut self, bytes: &'a [u8], out: &mut dyn FnMut(&str)) -> &'a [u8] {
         for (used, byte) in bytes.iter().enumerate() {

@@ -130,12 +130,6 @@ impl Sink {
         }
     }
 
-    /// Whether nothing has been printed so far.
-    pub fn is_empty(&self) -> bool {
-        let inner = self.lock();
-        inner.complete.is_empty() && inner.tail_chars == 0 && inner.fold.is_empty()
-    }
-
     /// Ends the output: what is left of it, the marker where something was left out, then the notes, each on a line of its own.
     /// Never empty. Returns the complete text, which equals the joined deltas.
     pub(crate) fn close(&self, notes: &[String]) -> String {
