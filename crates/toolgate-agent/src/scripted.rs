@@ -49,7 +49,8 @@ impl Provider for Scripted {
         for (index, (name, arguments)) in step.calls.into_iter().enumerate() {
             let id = format!("call_{}_{}", number + 1, index + 1);
             let call = ToolCall { id, name, arguments };
-            events.push_back(ModelEvent::Call { call, valid: true });
+            events.push_back(ModelEvent::CallStart { index, id: call.id.clone(), name: call.name.clone() });
+            events.push_back(ModelEvent::Call { index, call, valid: true, native: None });
         }
         events.extend([ModelEvent::Usage(Usage::default()), ModelEvent::End(stop)]);
         Box::pin(async { Ok(Box::new(Recited(events)) as Box<dyn Answer>) })

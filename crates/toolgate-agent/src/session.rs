@@ -263,8 +263,13 @@ impl Session {
                 commands.prepare().await;
             });
         }
-        let request =
-            Request { system: &self.setup.system, tools: &self.tools, history: &self.history, max_tokens: None };
+        let request = Request {
+            system: &self.setup.system,
+            tools: &self.tools,
+            history: &self.history,
+            max_tokens: None,
+            thinking: None,
+        };
         ask(self.setup.provider.as_ref(), request, &self.setup.journal, &mut self.used, interrupt).await
     }
 

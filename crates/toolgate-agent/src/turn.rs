@@ -1,5 +1,6 @@
 //! One model request: from the history to a whole answer, streamed as it comes and recorded when it is whole.
 
+use serde_json::value::RawValue;
 use tokio_util::sync::CancellationToken;
 use toolgate_core::{
     message::{
@@ -111,17 +112,27 @@ fn add(sum: &mut Tokens, more: &Tokens) {
     sum.total += more.total;
 }
 
-/// An answer that is not whole yet.
+/// An answer that is not whole yet: its blocks in the order in which they began.
 #[derive(Default)]
 struct Draft {
-    text: String,
-    thinking: String,
-    fidelity: Option<Box<serde_json::value::RawValue>>,
-    calls: Vec<ToolCall>,
+    blocks: Vec<Block>,
     cut: Vec<String>,
     usage: Usage,
-    /// The part that is being shown, if any.
+    /// The part that is being shown, if any; it is the last block.
     open: Option<Part>,
+}
+
+enum Block {
+    Said {
+        part: Part,
+        text: String,
+        native: Option<Box<RawValue>>,
+    },
+    /// A call's place, and the call once it is whole.
+    Call {
+        index: usize,
+        whole: Option<(ToolCall, Option<Box<RawValue>>)>,
+    },
 }
 
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
@@ -149,35 +160,59 @@ impl Draft {
 
     fn take(&mut self, event: ModelEvent, journal: &Journal) {
         match event {
-            ModelEvent::Text(more) | ModelEvent::Refusal(more) => {
-                self.show(Part::Text, &more, journal);
-                self.text.push_str(&more);
+            ModelEvent::Text(more) | ModelEvent::Refusal(more) => self.say(Part::Text, &more, journal),
+            ModelEvent::Thinking(more) => self.say(Part::Thinking, &more, journal),
+            ModelEvent::Native(own) => match self.blocks.last_mut().filter(|_| self.open.is_some()) {
+                Some(Block::Said { native, .. }) => {
+                    *native = Some(own);
+                    self.close_parts(journal);
+                }
+                _ => self.keep(own),
+            },
+            ModelEvent::Opaque(own) => {
+                self.close_parts(journal);
+                self.keep(own);
             }
-            ModelEvent::Thinking(more) => {
-                self.show(Part::Thinking, &more, journal);
-                self.thinking.push_str(&more);
+            ModelEvent::CallStart { index, .. } => {
+                self.close_parts(journal);
+                self.blocks.push(Block::Call { index, whole: None });
             }
-            ModelEvent::Fidelity(native) => self.fidelity = Some(native),
-            ModelEvent::Call { call, valid } => {
+            ModelEvent::Call { index, call, valid, native } => {
                 // What is no JSON is refused by the check, which can say what is wrong with it.
                 if !valid && serde_json::from_str::<serde::de::IgnoredAny>(&call.arguments).is_ok() {
                     self.cut.push(call.id.clone());
                 }
-                self.calls.push(call);
+                let place = self.blocks.iter_mut().find_map(|block| match block {
+                    Block::Call { index: own, whole } if *own == index => Some(whole),
+                    _ => None,
+                });
+                match place {
+                    Some(whole) => *whole = Some((call, native)),
+                    None => self.blocks.push(Block::Call { index, whole: Some((call, native)) }),
+                }
             }
             ModelEvent::Usage(usage) => self.usage = usage,
             // A call is recorded when it is whole, in a moment; its pieces tell people nothing that they could act on.
-            ModelEvent::CallStart { .. } | ModelEvent::CallArguments { .. } | ModelEvent::End(_) => {}
+            ModelEvent::CallArguments { .. } | ModelEvent::End(_) => {}
         }
     }
 
-    fn show(&mut self, part: Part, more: &str, journal: &Journal) {
+    fn say(&mut self, part: Part, more: &str, journal: &Journal) {
         if self.open != Some(part) {
             self.close_parts(journal);
             journal.show(partial(part, PartialEvent::Start, None));
             self.open = Some(part);
+            self.blocks.push(Block::Said { part, text: String::new(), native: None });
         }
         journal.show(partial(part, PartialEvent::Delta, Some(more)));
+        if let Some(Block::Said { text, .. }) = self.blocks.last_mut() {
+            text.push_str(more);
+        }
+    }
+
+    /// A block with nothing to show.
+    fn keep(&mut self, native: Box<RawValue>) {
+        self.blocks.push(Block::Said { part: Part::Thinking, text: String::new(), native: Some(native) });
     }
 
     fn close_parts(&mut self, journal: &Journal) {
@@ -187,22 +222,27 @@ impl Draft {
     }
 
     fn into_answer(self, stop: Stop) -> Answered {
-        let mut messages = Vec::new();
+        let (mut messages, mut text, mut calls) = (Vec::new(), String::new(), Vec::new());
         let (role, stop_reason) = (Role::Assistant, Some(StopReason::Completed));
-        if !self.thinking.is_empty() || self.fidelity.is_some() {
-            messages.push(ModelMessage::Thinking(Thinking {
-                role: Some(role),
-                thinking: self.thinking,
-                fidelity: self.fidelity,
-                stop_reason,
-                extra: Extra::new(),
-            }));
+        for block in self.blocks {
+            messages.push(match block {
+                Block::Said { part: Part::Text, text: said, native } => {
+                    text.push_str(&said);
+                    ModelMessage::Text(Text { fidelity: native, ..Text::new(role, said, StopReason::Completed) })
+                }
+                Block::Said { part: Part::Thinking, text: thinking, native: fidelity } => {
+                    let (role, extra) = (Some(role), Extra::new());
+                    ModelMessage::Thinking(Thinking { role, thinking, fidelity, stop_reason, extra })
+                }
+                Block::Call { whole: Some((call, native)), .. } => {
+                    let message = ToolCallMessage { fidelity: native, ..ToolCallMessage::new(&call) };
+                    calls.push(call);
+                    ModelMessage::ToolCall(message)
+                }
+                Block::Call { whole: None, .. } => continue,
+            });
         }
-        if !self.text.is_empty() {
-            messages.push(ModelMessage::Text(Text::new(role, self.text.clone(), StopReason::Completed)));
-        }
-        messages.extend(self.calls.iter().map(|call| ModelMessage::ToolCall(ToolCallMessage::new(call))));
-        Answered { messages, text: self.text, calls: self.calls, cut: self.cut, stop }
+        Answered { messages, text, calls, cut: self.cut, stop }
     }
 }
 

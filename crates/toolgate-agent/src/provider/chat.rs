@@ -116,11 +116,7 @@ impl Wire for Chat {
         let Some(stop) = self.stop else {
             return Err(ProviderError::new(ErrorClass::Cut, "ended the answer without a stop reason"));
         };
-        if let Some(field) = self.reasoning_field
-            && let Ok(raw) = to_raw_value(&json!({ "model": self.model, "field": field }))
-        {
-            out.push_back(ModelEvent::Fidelity(raw));
-        }
+        self.end_reasoning(out);
         let cut = self.cut || stop == Stop::MaxTokens;
         let last = self.calls.len().wrapping_sub(1);
         for index in 0..self.calls.len() {
@@ -130,7 +126,8 @@ impl Wire for Chat {
             let whole = is_json(arguments);
             let call = ToolCall { id: id.clone(), name: name.clone(), arguments: arguments.to_owned() };
             // A limit can fall inside a number, and what is left still parses.
-            out.push_back(ModelEvent::Call { call, valid: whole && !(cut && index == last) });
+            let valid = whole && !(cut && index == last);
+            out.push_back(ModelEvent::Call { index, call, valid, native: None });
         }
         out.push_back(ModelEvent::End(match (stop, self.calls.is_empty()) {
             // Some servers say `stop` where they mean their calls, and the other way round.
@@ -152,6 +149,10 @@ impl Chat {
                 break;
             }
         }
+        let speaks = filled(&delta["content"]).is_some() || delta["tool_calls"].is_array();
+        if speaks {
+            self.end_reasoning(out);
+        }
         match &delta["content"] {
             Value::String(text) => self.think.push(text, out),
             Value::Array(parts) => parts.iter().for_each(|part| take_part(part, out)),
@@ -165,6 +166,15 @@ impl Chat {
         }
         if delta["function_call"].is_object() {
             self.take_fragment(&json!({ "index": 0, "function": delta["function_call"] }), out);
+        }
+    }
+
+    /// The reasoning is over: under which name it came is kept with it, so that it can go back.
+    fn end_reasoning(&mut self, out: &mut VecDeque<ModelEvent>) {
+        if let Some(field) = self.reasoning_field.take()
+            && let Ok(raw) = to_raw_value(&json!({ "model": self.model, "field": field }))
+        {
+            out.push_back(ModelEvent::Native(raw));
         }
     }
 

@@ -11,7 +11,7 @@ mod recording;
 mod sse;
 mod writer;
 
-use std::fmt;
+use std::{fmt, sync::Arc};
 
 use serde_json::{Value, value::RawValue};
 use toolgate_core::{
@@ -63,6 +63,98 @@ pub struct Request<'a> {
     pub history: &'a [ModelMessage],
     /// The answer's bound; tokens.
     pub max_tokens: Option<u64>,
+    /// How much the model is to think; what its provider does by itself when absent.
+    pub thinking: Option<ThinkingLevel>,
+}
+
+/// How much a model is to think before it answers. Wires that know fewer levels take the nearest one.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord)]
+pub enum ThinkingLevel {
+    /// Not at all, where the model can be told so.
+    Off,
+    /// A little.
+    Low,
+    /// As usual.
+    Medium,
+    /// Long.
+    High,
+    /// Longer, where the provider knows it.
+    Xhigh,
+    /// As long as it can.
+    Max,
+}
+
+impl ThinkingLevel {
+    /// All of them, the least first.
+    pub const ALL: [Self; 6] = [Self::Off, Self::Low, Self::Medium, Self::High, Self::Xhigh, Self::Max];
+
+    /// The word in configurations and on the command line.
+    pub fn as_str(self) -> &'static str {
+        match self {
+            Self::Off => "off",
+            Self::Low => "low",
+            Self::Medium => "medium",
+            Self::High => "high",
+            Self::Xhigh => "xhigh",
+            Self::Max => "max",
+        }
+    }
+}
+
+/// The wire formats, named as configurations name them.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Hash)]
+pub enum Api {
+    /// OpenAI Chat Completions, and whatever speaks it.
+    OpenaiChat,
+    /// OpenAI Responses.
+    OpenaiResponses,
+    /// Anthropic Messages.
+    AnthropicMessages,
+    /// Gemini's generateContent.
+    GoogleGenerateContent,
+}
+
+impl Api {
+    /// All of them.
+    pub const ALL: [Self; 4] =
+        [Self::OpenaiChat, Self::OpenaiResponses, Self::AnthropicMessages, Self::GoogleGenerateContent];
+
+    /// The word in configurations and on the command line.
+    pub fn as_str(self) -> &'static str {
+        match self {
+            Self::OpenaiChat => "openai-chat",
+            Self::OpenaiResponses => "openai-responses",
+            Self::AnthropicMessages => "anthropic-messages",
+            Self::GoogleGenerateContent => "google-generate-content",
+        }
+    }
+}
+
+/// What a model is reached with.
+#[derive(Debug, Clone)]
+pub struct ModelSetup {
+    /// The wire that it speaks.
+    pub api: Api,
+    /// Which model it is.
+    pub id: ModelId,
+    /// Where it is.
+    pub endpoint: Endpoint,
+    /// Whether it sees images; where it does not, they are named and not sent.
+    pub vision: bool,
+}
+
+/// A model behind its wire. Connects to nothing yet: the HTTP client is made for the first request.
+///
+/// # Errors
+/// An address that is none, a key that no header can carry.
+pub fn connect(setup: ModelSetup) -> Result<Arc<dyn Provider>, ProviderError> {
+    match setup.api {
+        Api::OpenaiChat => Ok(Arc::new(chat::ChatProvider::new(setup.id, setup.endpoint)?)),
+        api => Err(ProviderError::new(
+            ErrorClass::InvalidRequest,
+            format!("speaks {}, which is not built yet", api.as_str()),
+        )),
+    }
 }
 
 /// An answer as it comes. Dropping it ends the request.
@@ -83,9 +175,11 @@ pub enum ModelEvent {
     Thinking(String),
     /// More of the words with which the model refuses.
     Refusal(String),
-    /// What must come back with this answer's thinking to the same model: the `fidelity` of its thinking message.
-    Fidelity(Box<RawValue>),
-    /// A call begins; to be shown only.
+    /// Ends the block of text or thinking that stands open: what must come back with it to the same model, the `fidelity` of its message.
+    Native(Box<RawValue>),
+    /// A block of its own that has nothing to show and must come back: encrypted reasoning, what a server's own tools did.
+    Opaque(Box<RawValue>),
+    /// A call begins, and takes its place among the blocks.
     CallStart {
         /// Counts the answer's calls from 0.
         index: usize,
@@ -103,10 +197,14 @@ pub enum ModelEvent {
     },
     /// A complete call, in call order, after everything else but [`ModelEvent::Usage`] and [`ModelEvent::End`].
     Call {
+        /// The call; it began with this index.
+        index: usize,
         /// The call, its arguments as the model wrote them (`{}` for none).
         call: ToolCall,
         /// Whether the arguments are whole: JSON, and not the last thing before a length limit. Any other call must not run.
         valid: bool,
+        /// What must come back with it to the same model.
+        native: Option<Box<RawValue>>,
     },
     /// The tokens of this request.
     Usage(Usage),

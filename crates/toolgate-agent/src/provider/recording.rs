@@ -43,7 +43,10 @@ fn neutral(events: impl IntoIterator<Item = ModelEvent>, result: Result<(), Prov
                 usage = json!({ "input": input, "output": output, "cache_read": cache_read, "cache_write": cache_write, "reasoning": reasoning });
             }
             ModelEvent::End(reason) => stop = reason.as_str(),
-            ModelEvent::Fidelity(_) | ModelEvent::CallStart { .. } | ModelEvent::CallArguments { .. } => {}
+            ModelEvent::Native(_)
+            | ModelEvent::Opaque(_)
+            | ModelEvent::CallStart { .. }
+            | ModelEvent::CallArguments { .. } => {}
         }
     }
     let mut parse = json!({ "text": text, "thinking": thinking, "tool_calls": calls, "stop": stop, "usage": usage });

@@ -149,7 +149,7 @@ fn result(id: &str, output: &str, images: &[&str]) -> ModelMessage {
 }
 
 fn request(history: &[ModelMessage]) -> Request<'_> {
-    Request { system: "Be brief.", tools: &[], history, max_tokens: None }
+    Request { system: "Be brief.", tools: &[], history, max_tokens: None, thinking: None }
 }
 
 async fn collect(answer: &mut Box<dyn Answer>) -> (Vec<ModelEvent>, Option<ProviderError>) {
@@ -175,7 +175,9 @@ async fn ask(provider: &ChatProvider, history: &[ModelMessage]) -> (Vec<ModelEve
 
 fn calls(events: &[ModelEvent]) -> Vec<(String, String, String, bool)> {
     let complete = |event: &ModelEvent| match event {
-        ModelEvent::Call { call, valid } => Some((call.id.clone(), call.name.clone(), call.arguments.clone(), *valid)),
+        ModelEvent::Call { call, valid, .. } => {
+            Some((call.id.clone(), call.name.clone(), call.arguments.clone(), *valid))
+        }
         _ => None,
     };
     events.iter().filter_map(complete).collect()

@@ -26,8 +26,10 @@ const OUTSIDE: &[(&str, &[&str])] = &[
     ("clap", &["toolgate"]),
     ("jiff", &["toolgate-runtime"]),
     ("libc", &["toolgate-runtime"]),
+    ("reedline", &["toolgate"]),
     ("reqwest", &["toolgate-agent"]),
     ("rustix", &["toolgate-runtime", "toolgate"]),
+    ("serde-saphyr", &["toolgate"]),
     ("tokio", &["toolgate-runtime", "toolgate-mcp", "toolgate-agent", "toolgate"]),
 ];
 
