@@ -20,7 +20,7 @@ use toolgate_runtime::{
 
 use crate::{
     history::Rebuilt,
-    provider::{Provider, ProviderError, Request, Stop},
+    provider::{Provider, ProviderError, Request, Stop, ThinkingLevel},
     turn::{Answered, TurnEnd, ask},
 };
 
@@ -50,8 +50,46 @@ pub struct SessionSetup {
     pub system: String,
     /// The folder, for the trace's head.
     pub workspace: String,
+    /// How its runs go.
+    pub options: RunOptions,
+}
+
+/// How the runs of a session go.
+#[derive(Debug, Clone, Default)]
+pub struct RunOptions {
     /// Model requests of one run; none without a limit.
     pub max_turns: Option<u32>,
+    /// The bound of one answer, in tokens; the provider's own when absent.
+    pub max_tokens: Option<u64>,
+    /// How much the model is to think.
+    pub thinking: Option<ThinkingLevel>,
+    /// What the model can read, in tokens; unknown when absent.
+    pub context_window: Option<u64>,
+    /// When and how the conversation is made shorter.
+    pub compaction: CompactionOptions,
+}
+
+/// When and how a conversation is made shorter.
+#[derive(Debug, Clone, Default)]
+pub struct CompactionOptions {
+    /// Tokens of one request from which on it happens; at most what the window leaves.
+    pub max_context: Option<u64>,
+    /// Turns from which on it happens; none without a limit.
+    pub max_turns: Option<u32>,
+    /// What becomes of what was said.
+    pub mode: CompactionMode,
+    /// What the model is asked to write; the built-in words when absent.
+    pub prompt: Option<String>,
+}
+
+/// What becomes of what was said when a conversation is made shorter.
+#[derive(Debug, Clone, Copy, Default, PartialEq, Eq)]
+pub enum CompactionMode {
+    /// The model sums it up, and the summary opens the new context.
+    #[default]
+    Summarize,
+    /// It is dropped at the end of the run.
+    Discard,
 }
 
 /// A session with a model.
@@ -226,7 +264,7 @@ impl Session {
             if interrupt.is_cancelled() {
                 return Ok(RunStatus::Interrupted);
             }
-            if let Some(limit) = self.setup.max_turns.filter(|limit| progress.turns >= *limit) {
+            if let Some(limit) = self.setup.options.max_turns.filter(|limit| progress.turns >= *limit) {
                 self.notice(&format!("[reached max turns ({limit}); stopping]"))?;
                 return Ok(RunStatus::Limit(limit));
             }
@@ -267,8 +305,8 @@ impl Session {
             system: &self.setup.system,
             tools: &self.tools,
             history: &self.history,
-            max_tokens: None,
-            thinking: None,
+            max_tokens: self.setup.options.max_tokens,
+            thinking: self.setup.options.thinking,
         };
         ask(self.setup.provider.as_ref(), request, &self.setup.journal, &mut self.used, interrupt).await
     }

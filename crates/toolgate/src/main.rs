@@ -4,7 +4,9 @@
 //! people (see STYLE.md for how they are spoken to).
 
 mod cli;
+mod conversation;
 mod failure;
+mod recorded;
 mod state;
 mod surroundings;
 mod wiring;

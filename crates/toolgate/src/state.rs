@@ -9,16 +9,23 @@
 
 use std::{
     fs,
-    io::{self, Write},
+    io::{self, BufRead, BufReader, Read, Write},
     os::unix::fs::{DirBuilderExt, OpenOptionsExt},
     path::{Path, PathBuf},
 };
 
 use serde::{Deserialize, Serialize};
-use toolgate_core::{approval::ApprovalMode, call::Digest};
+use toolgate_core::{
+    approval::ApprovalMode,
+    call::Digest,
+    message::{Body, Message},
+};
 use toolgate_runtime::trace::now;
 
 use crate::failure::Failure;
+
+/// How long the first record of a trace may be; bytes. It holds the instructions, and a file that is no trace is not read to its end.
+const LONGEST_HEAD: u64 = 16 * 1024 * 1024;
 
 /// The folder of everything that lasts.
 #[derive(Debug, Clone)]
@@ -59,6 +66,17 @@ impl Indexed {
     pub(crate) fn new(kind: &str, session_id: String, workspace: PathBuf, trace: PathBuf) -> Self {
         let (head, status, updated) = (None, "running".into(), String::new());
         Self { session_id, kind: kind.to_owned(), workspace, trace, head, status, updated, kept: Kept::default() }
+    }
+
+    /// A trace that no index knows, such as one that came from elsewhere: it goes on where it stands. None when the file has no head.
+    pub(crate) fn of_file(path: &str) -> Option<Self> {
+        let path = Path::new(path).canonicalize().ok()?;
+        let mut first = Vec::new();
+        let file = fs::File::open(&path).ok()?;
+        BufReader::new(file.take(LONGEST_HEAD)).read_until(b'\n', &mut first).ok()?;
+        let message = Message::from_json(std::str::from_utf8(&first).ok()?).ok()?;
+        let Body::SessionMeta(meta) = message.body else { return None };
+        Some(Self::new("run", meta.session_id, meta.workspace.into(), path))
     }
 }
 

@@ -5,9 +5,8 @@ use std::{
     sync::Arc,
 };
 
-use toolgate_core::{approval::ApprovalMode, policy::Policy};
 use toolgate_runtime::{
-    approver::{OnAsk, Unattended},
+    approver::Approver,
     environment::{Environment, Setup},
     output::spill::SpillFolder,
     process::{
@@ -18,23 +17,18 @@ use toolgate_runtime::{
     },
     registry::Registry,
     tools::builtin,
-    trace::Journal,
     workspace::Workspace,
 };
 
-use crate::{failure::Failure, surroundings::Surroundings};
+use crate::{failure::Failure, recorded::Recorded, surroundings::Surroundings};
 
 /// The hidden word that turns this program into a supervisor.
 pub(crate) const SUPERVISOR: &str = "supervisor";
 
 /// What differs between the ways of using an environment.
 pub(crate) struct Wish {
-    pub(crate) session: String,
-    pub(crate) mode: ApprovalMode,
-    pub(crate) policy: Policy,
-    pub(crate) on_ask: OnAsk,
+    pub(crate) approver: Arc<dyn Approver>,
     pub(crate) workspace: Workspace,
-    pub(crate) spill: PathBuf,
     /// Whether a call comes back while its command runs on, and can be sent input later.
     pub(crate) converses: bool,
     /// Whether commands see the login shell's environment.
@@ -44,7 +38,7 @@ pub(crate) struct Wish {
 /// An environment with the built-in tools.
 pub(crate) fn environment(
     wish: Wish,
-    journal: &Arc<Journal>,
+    recorded: &Recorded,
     surroundings: &Surroundings,
 ) -> Result<Environment, Failure> {
     let mut registry = Registry::default();
@@ -56,13 +50,13 @@ pub(crate) fn environment(
     let commands =
         CommandSetup { takes_input: wish.converses, yields: wish.converses, ..CommandSetup::new(supervisor(), env) };
     Ok(Environment::new(Setup {
-        session: wish.session,
+        session: recorded.id(),
         registry,
-        approver: Arc::new(Unattended::new(wish.mode, wish.policy, wish.on_ask)),
-        journal: journal.clone(),
+        approver: wish.approver,
+        journal: recorded.journal.clone(),
         commands,
         workspace: wish.workspace,
-        spills: Some(SpillFolder::new(wish.spill)),
+        spills: Some(SpillFolder::new(recorded.spill_folder())),
     }))
 }
 

@@ -12,17 +12,16 @@ use toolgate_core::{
     tool::ToolCall,
 };
 use toolgate_runtime::{
-    approver::OnAsk,
+    approver::{OnAsk, Unattended},
     environment::CallEnd,
-    ids,
-    trace::{Journal, Observer, TraceFile},
+    trace::Observer,
     workspace::Workspace,
 };
 
 use super::{Common, block_on, interruptible, print, state};
 use crate::{
     failure::{Failure, INTERRUPTED, RUN_FAILED, TIMEOUT, WAITING},
-    state::Indexed,
+    recorded::Recorded,
     surroundings::Surroundings,
     wiring::{self, Wish},
 };
@@ -63,29 +62,17 @@ impl Observer for Watch {
 impl Call {
     pub(super) fn run(self, surroundings: &Surroundings) -> Result<u8, Failure> {
         let workspace = wiring::workspace(self.common.workspace.as_deref())?;
-        let state = state(surroundings)?;
-        let session = ids::session_id();
         let watch = Arc::new(Watch::default());
-        let trace = state.trace_path(&session);
-        let file = TraceFile::create(&trace, &surroundings.secrets())?;
-        let journal = Arc::new(Journal::new(Some(file), watch.clone()));
-        let mut entry = Indexed::new("call", session.clone(), workspace.root().to_owned(), trace);
-        state.index(&mut entry)?;
+        let mut recorded =
+            Recorded::begin(state(surroundings)?, "call", &workspace, watch.clone(), &surroundings.secrets())?;
         let call = ToolCall { id: "call_1".into(), name: self.tool, arguments: self.arguments };
-        begin(&journal, &session, &workspace, &call)?;
-        let wish = Wish {
-            spill: state.spill_folder(&session),
-            session,
-            mode: self.common.approve.unwrap_or(ApprovalMode::AllowAll),
-            policy: Policy::default(),
-            on_ask: OnAsk::Deny,
-            workspace,
-            converses: false,
-            login: true,
-        };
+        begin(&recorded, &workspace, &call)?;
+        let mode = self.common.approve.unwrap_or(ApprovalMode::AllowAll);
+        let approver = Arc::new(Unattended::new(mode, Policy::default(), OnAsk::Deny));
+        let wish = Wish { approver, workspace, converses: false, login: true };
         let (end, interrupted) = block_on(async {
             let interrupt = interruptible()?;
-            let environment = wiring::environment(wish, &journal, surroundings)?;
+            let environment = wiring::environment(wish, &recorded, surroundings)?;
             environment.announce()?;
             // No model is asked here, so the login shell is read beside the check; a call that never starts does not wait for it.
             let commands = environment.commands().clone();
@@ -101,9 +88,7 @@ impl Call {
             CallEnd::Closed(output) => output.stop_reason.unwrap_or(StopReason::Completed).as_str(),
             CallEnd::Waiting(_) => "waiting",
         };
-        entry.head = journal.seal(status)?;
-        entry.status = status.to_owned();
-        state.index(&mut entry)?;
+        recorded.seal(status)?;
         let CallEnd::Closed(output) = end else { return Ok(WAITING) };
         let decision = watch.0.lock().unwrap_or_else(std::sync::PoisonError::into_inner).take().unwrap_or_default();
         self::show(&output, &decision, self.json)?;
@@ -118,9 +103,9 @@ impl Call {
 }
 
 /// The trace of a call by hand: a session without a model, in which a person wrote the call.
-fn begin(journal: &Journal, session: &str, workspace: &Workspace, call: &ToolCall) -> Result<(), Failure> {
-    journal.record(SessionMeta {
-        session_id: session.to_owned(),
+fn begin(recorded: &Recorded, workspace: &Workspace, call: &ToolCall) -> Result<(), Failure> {
+    recorded.journal.record(SessionMeta {
+        session_id: recorded.id(),
         provider: "none".into(),
         model_id: "none".into(),
         model_context_window: "unknown".into(),
@@ -130,7 +115,7 @@ fn begin(journal: &Journal, session: &str, workspace: &Workspace, call: &ToolCal
         source: None,
         extra: Extra::new(),
     })?;
-    journal.record(ModelMessage::ToolCall(ToolCallMessage::new(call)))?;
+    recorded.journal.record(ModelMessage::ToolCall(ToolCallMessage::new(call)))?;
     Ok(())
 }
 

@@ -6,23 +6,24 @@ use std::{path::Path, sync::Arc};
 use serde_json::json;
 use toolgate_agent::{
     scripted::{Scripted, Step},
-    session::{RunStatus, Session, SessionSetup},
+    session::{RunOptions, RunStatus, Session, SessionSetup},
 };
 use toolgate_core::{
     approval::ApprovalMode,
     policy::{Policy, Rule, Tier},
 };
 use toolgate_runtime::{
-    approver::OnAsk,
+    approver::{OnAsk, Unattended},
     ids,
-    trace::{Journal, TraceFile},
     workspace::Workspace,
 };
 
-use super::{block_on, interruptible, print, run::prompt_for};
+use super::{block_on, interruptible, print};
 use crate::{
+    conversation::prompt_for,
     failure::{Failure, INTERRUPTED},
-    state::{Indexed, State},
+    recorded::Recorded,
+    state::State,
     surroundings::Surroundings,
     wiring::{self, Wish},
 };
@@ -31,76 +32,60 @@ use crate::{
 const DENIED: &str = "Bash(rm *)";
 
 pub(super) fn run(surroundings: &Surroundings) -> Result<u8, Failure> {
-    let session_id = ids::session_id();
-    let folder = surroundings.temporary_folder().join(format!("toolgate-{session_id}"));
+    let folder = surroundings.temporary_folder().join(format!("toolgate-{}", ids::session_id()));
     let made = std::fs::create_dir_all(&folder).and_then(|()| Workspace::open(&folder));
     let workspace = made.map_err(|error| {
         Failure::run(format!("no temporary workspace can be made in {}: {error}", folder.display()))
             .hint("set TMPDIR to a folder that can be written")
     })?;
-    let (state, file) = place(surroundings, &session_id, &folder)?;
-    let trace = file.path().to_owned();
-    let mut entry = Indexed::new("demo", session_id.clone(), workspace.root().to_owned(), trace.clone());
-    state.index(&mut entry)?;
-    let journal = Arc::new(Journal::new(Some(file), Arc::new(print::Printer::telling_all())));
+    let mut recorded = record(surroundings, &workspace, &folder)?;
     let rule = Rule::parse(Tier::Deny, DENIED, "demo").map_err(|error| Failure::configuration(error.to_string()))?;
+    let policy = Policy { rules: vec![rule] };
     let wish = Wish {
-        spill: state.spill_folder(&session_id),
-        session: session_id.clone(),
-        mode: ApprovalMode::AllowAll,
-        policy: Policy { rules: vec![rule] },
-        on_ask: OnAsk::Deny,
+        approver: Arc::new(Unattended::new(ApprovalMode::AllowAll, policy, OnAsk::Deny)),
         workspace: workspace.clone(),
         converses: true,
         login: false,
     };
     print::data("A scripted model, the real gate, real commands. Lines with > are calls that run.\n");
-    let (head, status) = block_on(async {
+    let status = block_on(async {
         let interrupt = interruptible()?;
-        let environment = Arc::new(wiring::environment(wish, &journal, surroundings)?);
+        let environment = Arc::new(wiring::environment(wish, &recorded, surroundings)?);
         let setup = SessionSetup {
-            id: session_id,
+            id: recorded.id(),
             provider: Arc::new(Scripted::new(script())),
             system: prompt_for(&environment, &workspace),
             environment: environment.clone(),
-            journal: journal.clone(),
+            journal: recorded.journal.clone(),
             workspace: workspace.root().display().to_string(),
-            max_turns: None,
+            options: RunOptions::default(),
         };
         let mut session = Session::begin(setup)?;
         let end = session.run(Some("Make a note, count its words, then clean up."), &interrupt).await?;
         environment.close().await;
-        Ok((session.seal(&end)?, end.status))
+        Ok(end.status)
     })?;
-    entry.head = head.clone();
-    entry.status = status.as_str().into();
-    state.index(&mut entry)?;
+    recorded.seal(status.as_str())?;
     // The workspace was only lent; the trace is what stays.
     let _ = std::fs::remove_dir_all(&folder);
     if let RunStatus::Interrupted = status {
         return Ok(INTERRUPTED);
     }
-    print::data(&format!("\nEvery step stands in a trace that can be verified (head {}).", head.unwrap_or_default()));
-    print::data(&format!("toolgate trace verify {}", trace.display()));
-    print::data(&format!("{}", trace.display()));
+    let (head, trace) = (recorded.entry.head.as_deref().unwrap_or_default(), recorded.entry.trace.display());
+    print::data(&format!("\nEvery step stands in a trace that can be verified (head {head})."));
+    print::data(&format!("toolgate trace verify {trace}"));
+    print::data(&trace.to_string());
     Ok(0)
 }
 
 /// The trace stays, so it goes where traces go; where that cannot be written or is no plain word to type, it stands beside the workspace.
-fn place(
-    surroundings: &Surroundings,
-    session_id: &str,
-    folder: &std::path::Path,
-) -> Result<(State, TraceFile), Failure> {
-    let secrets = surroundings.secrets();
-    if let Some(state) = surroundings.state_folder().filter(|path| is_plain(path)).map(State::new)
-        && let Ok(file) = TraceFile::create(&state.trace_path(session_id), &secrets)
-    {
-        return Ok((state, file));
-    }
-    let state = State::new(folder.with_extension("state"));
-    let file = TraceFile::create(&state.trace_path(session_id), &secrets)?;
-    Ok((state, file))
+fn record(surroundings: &Surroundings, workspace: &Workspace, folder: &Path) -> Result<Recorded, Failure> {
+    let begin = |root| {
+        let observer = Arc::new(print::Printer::telling_all());
+        Recorded::begin(State::new(root), "demo", workspace, observer, &surroundings.secrets())
+    };
+    let usual = surroundings.state_folder().filter(|path| is_plain(path));
+    usual.map(begin).and_then(Result::ok).map_or_else(|| begin(folder.with_extension("state")), Ok)
 }
 
 fn is_plain(path: &Path) -> bool {

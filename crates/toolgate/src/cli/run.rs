@@ -7,30 +7,20 @@ use clap::{Args, ValueEnum};
 use serde_json::json;
 use toolgate_agent::{
     history::Rebuilt,
-    prompt::{Surroundings as PromptSurroundings, system_prompt},
     provider::{Endpoint, ModelId, Provider, chat::ChatProvider},
     scripted::{Scripted, Step},
-    session::{RunEnd, RunStatus, Session, SessionSetup},
+    session::{RunEnd, RunOptions, RunStatus},
 };
-use toolgate_core::{
-    approval::ApprovalMode,
-    policy::Policy,
-    trace::{check_head, verify},
-};
-use toolgate_runtime::{
-    approver::OnAsk,
-    environment::Environment,
-    ids,
-    trace::{Journal, TraceError, TraceFile, now},
-    workspace::Workspace,
-};
+use toolgate_core::{approval::ApprovalMode, policy::Policy};
+use toolgate_runtime::approver::{OnAsk, Unattended};
 
 use super::{Common, OutputFormat, block_on, interruptible, print, state};
 use crate::{
+    conversation::{Conversation, Opened, With},
     failure::{Failure, INTERRUPTED, LIMIT, RUN_FAILED, WAITING},
     state::{Indexed, Kept, State},
     surroundings::Surroundings,
-    wiring::{self, Wish},
+    wiring,
 };
 
 /// Where OpenAI's own models are.
@@ -90,72 +80,34 @@ enum OnAskArg {
     Wait,
 }
 
-/// Where a run begins: nowhere, or in a trace.
-struct Start {
-    file: TraceFile,
-    rebuilt: Option<Rebuilt>,
-    entry: Indexed,
-    workspace: Workspace,
-}
-
 impl Run {
     pub(super) fn run(self, surroundings: &Surroundings) -> Result<u8, Failure> {
         let prompt = self.prompt()?;
-        let state = state(surroundings)?;
-        let secrets = surroundings.secrets();
-        let mut start = self.start(&state, &secrets)?;
-        let kept = self.choices(&start.entry.kept);
-        start.entry.kept = kept.clone();
-        let provider = self.provider(start.rebuilt.as_ref(), &kept, surroundings)?;
-        let journal = Arc::new(Journal::new(
-            Some(start.file),
-            Arc::new(print::Printer::new(self.output_format, surroundings.ordered_fault())),
-        ));
-        let wish = Wish {
-            session: start.entry.session_id.clone(),
-            mode: kept.approve.unwrap_or(ApprovalMode::AllowAll),
-            policy: Policy::default(),
-            on_ask: if kept.waits { OnAsk::Wait } else { OnAsk::Deny },
-            spill: state.spill_folder(&start.entry.session_id),
-            workspace: start.workspace.clone(),
-            converses: true,
-            login: true,
+        let opened = self.open(state(surroundings)?, &surroundings.secrets())?;
+        let kept = self.choices(opened.kept());
+        let provider = self.provider(opened.rebuilt.as_ref(), &kept, surroundings)?;
+        let on_ask = if kept.waits { OnAsk::Wait } else { OnAsk::Deny };
+        let mode = kept.approve.unwrap_or(ApprovalMode::AllowAll);
+        let with = With {
+            provider,
+            approver: Arc::new(Unattended::new(mode, Policy::default(), on_ask)),
+            observer: Arc::new(print::Printer::new(self.output_format, surroundings.ordered_fault())),
+            options: RunOptions { max_turns: (self.max_turns > 0).then_some(self.max_turns), ..RunOptions::default() },
+            kept,
         };
-        start.entry.status = "running".into();
-        state.index(&mut start.entry)?;
-        let (head, end) = block_on(async {
+        let (end, entry) = block_on(async {
             let interrupt = interruptible()?;
-            let environment = Arc::new(wiring::environment(wish, &journal, surroundings)?);
-            let system = match &start.rebuilt {
-                // The instructions of a session stay byte for byte what they were: providers cache by prefix.
-                Some(rebuilt) => rebuilt.meta.system_prompt.clone(),
-                None => prompt_for(&environment, &start.workspace),
-            };
-            let setup = SessionSetup {
-                id: start.entry.session_id.clone(),
-                provider,
-                environment: environment.clone(),
-                journal: journal.clone(),
-                system,
-                workspace: start.workspace.root().display().to_string(),
-                max_turns: (self.max_turns > 0).then_some(self.max_turns),
-            };
-            let mut session = match start.rebuilt {
-                Some(rebuilt) => Session::resume(setup, rebuilt)?,
-                None => Session::begin(setup)?,
-            };
-            let end = session.run(prompt.as_deref(), &interrupt).await;
-            if let Some(warning) = environment.commands().warning() {
-                print::to_person(&format!("warning: {warning}; commands saw toolgate's own environment"));
+            let mut conversation = Conversation::begin(opened, with, surroundings)?;
+            let end = conversation.run(prompt.as_deref(), &interrupt).await;
+            if let Some(warning) = conversation.warning() {
+                print::to_person(&warning);
             }
-            environment.close().await;
+            conversation.environment.close().await;
             let end = end?;
-            Ok((session.seal(&end)?, end))
+            conversation.seal(&end)?;
+            Ok((end, conversation.entry().clone()))
         })?;
-        start.entry.head = head;
-        start.entry.status = end.status.as_str().into();
-        state.index(&mut start.entry)?;
-        Ok(self.report(&end, &start.entry))
+        Ok(self.report(&end, &entry))
     }
 
     /// What was asked for now, else what the session was begun with.
@@ -188,70 +140,43 @@ impl Run {
     }
 
     /// A new session, or the one that was asked for.
-    fn start(&self, state: &State, secrets: &[String]) -> Result<Start, Failure> {
-        if let Some(id) = &self.resume {
-            let entry = state.session(id).ok_or_else(|| {
-                Failure::usage(format!("there is no session {id}"))
-                    .hint("toolgate trace list shows the sessions that there are")
-            })?;
-            return self.open(entry, secrets);
-        }
-        let workspace = wiring::workspace(self.common.workspace.as_deref())?;
-        if self.go_on {
-            let newest = state.runs_of(workspace.root()).into_iter().next();
-            let opened = newest.map(|entry| self.open(entry, secrets));
-            match opened {
-                Some(Ok(start)) => return Ok(start),
+    fn open(&self, state: State, secrets: &[String]) -> Result<Opened, Failure> {
+        let folder = self.common.workspace.as_deref();
+        let opened = if let Some(name) = &self.resume {
+            Opened::named(state, name, folder, secrets)?
+        } else {
+            let workspace = wiring::workspace(folder)?;
+            let newest = if self.go_on { Opened::newest(state.clone(), &workspace, secrets) } else { None };
+            match newest {
+                Some(Ok(opened)) => opened,
                 Some(Err(failure)) if self.prompt.is_none() => return Err(failure),
-                Some(Err(failure)) => print::to_person(&format!(
-                    "note: the newest session cannot be continued; this is a new one\n{failure}"
-                )),
                 None if self.prompt.is_none() => {
                     return Err(Failure::usage(
                         "no session of this workspace can be continued, and there is no task for a new one",
                     )
                     .hint("toolgate run \"what to do\""));
                 }
-                None => print::to_person("note: no session of this workspace can be continued; this is a new one"),
+                none => {
+                    if let Some(Err(failure)) = none {
+                        print::to_person(&format!(
+                            "note: the newest session cannot be continued; this is a new one\n{failure}"
+                        ));
+                    } else if self.go_on {
+                        print::to_person("note: no session of this workspace can be continued; this is a new one");
+                    }
+                    Opened::new(state, workspace, secrets)?
+                }
             }
+        };
+        if let Some(rebuilt) = opened.rebuilt.as_ref().filter(|rebuilt| !rebuilt.skipped.is_empty()) {
+            let lines = rebuilt.skipped.len();
+            print::to_person(&format!("note: {lines} lines of the trace are no records and were left out"));
         }
-        let session_id = ids::session_id();
-        let trace = state.trace_path(&session_id);
-        let file = TraceFile::create(&trace, secrets)?;
-        let root = workspace.root().to_owned();
-        let entry = Indexed::new("run", session_id, root, trace);
-        Ok(Start { file, rebuilt: None, entry, workspace })
-    }
-
-    fn open(&self, entry: Indexed, secrets: &[String]) -> Result<Start, Failure> {
-        if entry.kind != "run" {
-            return Err(Failure::usage(format!(
-                "session {} is a `{}`, which cannot go on",
-                entry.session_id, entry.kind
-            ))
-            .hint("toolgate trace list shows the sessions; those of kind `run` go on"));
-        }
-        let workspace = wiring::workspace(Some(&entry.workspace))?;
-        let (file, bytes) = TraceFile::resume(&entry.trace, secrets)?;
-        // After a crash the index knows an older head than the file; after an orderly end the two must agree.
-        if let Some(head) = entry.head.as_ref().filter(|_| entry.status != "running") {
-            let path = entry.trace.clone();
-            let whole = verify(&bytes).and_then(|found| check_head(&found, head));
-            whole.map_err(|broken| Failure::from(TraceError::Broken { path, broken }))?;
-        }
-        let rebuilt = Rebuilt::read(&bytes).map_err(|error| Failure::run(error.to_string()))?;
-        if !rebuilt.skipped.is_empty() {
-            print::to_person(&format!(
-                "note: {} lines of the trace are no records and were left out",
-                rebuilt.skipped.len()
-            ));
-        }
-        let nothing_to_do = rebuilt.is_answered() && rebuilt.unanswered().is_empty();
-        if nothing_to_do && self.prompt.is_none() {
-            return Err(Failure::usage(format!("session {} has nothing left to do", entry.session_id))
+        if self.prompt.is_none() && !opened.has_work() {
+            return Err(Failure::usage(format!("session {} has nothing left to do", opened.id()))
                 .hint("give it a further task: toolgate run -c \"what to do next\""));
         }
-        Ok(Start { file, rebuilt: Some(rebuilt), entry, workspace })
+        Ok(opened)
     }
 
     fn provider(
@@ -341,14 +266,6 @@ fn count(questions: usize) -> String {
 
 fn requests(limit: u32) -> String {
     if limit == 1 { "1 model request".into() } else { format!("{limit} model requests") }
-}
-
-/// The instructions for an environment's tools.
-pub(super) fn prompt_for(environment: &Environment, workspace: &Workspace) -> String {
-    let now = now();
-    let date = now.get(..10).unwrap_or_default();
-    let surroundings = PromptSurroundings { workspace: workspace.root(), platform: std::env::consts::OS, date };
-    system_prompt(environment.specs(), &surroundings)
 }
 
 /// The proxy that the user's environment names for this address.

@@ -1,0 +1,175 @@
+//! A conversation with a model: which session it is, how it is opened, and its runs. `run` and `chat` are two ways of having one.
+
+use std::{path::Path, sync::Arc};
+
+use tokio_util::sync::CancellationToken;
+use toolgate_agent::{
+    history::Rebuilt,
+    prompt::{Surroundings as PromptSurroundings, system_prompt},
+    provider::Provider,
+    session::{RunEnd, RunOptions, Session, SessionSetup},
+};
+use toolgate_core::trace::{check_head, verify};
+use toolgate_runtime::{
+    approver::Approver,
+    environment::Environment,
+    ids,
+    trace::{Observer, TraceError, TraceFile, now},
+    workspace::Workspace,
+};
+
+use crate::{
+    failure::Failure,
+    recorded::Recorded,
+    state::{Indexed, Kept, State},
+    surroundings::Surroundings,
+    wiring::{self, Wish},
+};
+
+/// A session that was found or made, before anything about it is decided.
+pub(crate) struct Opened {
+    state: State,
+    file: TraceFile,
+    entry: Indexed,
+    /// What its trace says; a new session has none.
+    pub(crate) rebuilt: Option<Rebuilt>,
+    pub(crate) workspace: Workspace,
+}
+
+/// What a conversation is had with.
+pub(crate) struct With {
+    pub(crate) provider: Arc<dyn Provider>,
+    pub(crate) approver: Arc<dyn Approver>,
+    pub(crate) observer: Arc<dyn Observer>,
+    pub(crate) options: RunOptions,
+    /// What the next run of this session goes on with when nothing else is asked for.
+    pub(crate) kept: Kept,
+}
+
+/// A conversation that can run.
+pub(crate) struct Conversation {
+    recorded: Recorded,
+    pub(crate) session: Session,
+    pub(crate) environment: Arc<Environment>,
+}
+
+impl Opened {
+    /// A new session of a workspace.
+    pub(crate) fn new(state: State, workspace: Workspace, secrets: &[String]) -> Result<Self, Failure> {
+        let session_id = ids::session_id();
+        let trace = state.trace_path(&session_id);
+        let file = TraceFile::create(&trace, secrets)?;
+        let entry = Indexed::new("run", session_id, workspace.root().to_owned(), trace);
+        Ok(Self { state, file, entry, rebuilt: None, workspace })
+    }
+
+    /// The newest session of a workspace; none when it has none.
+    pub(crate) fn newest(state: State, workspace: &Workspace, secrets: &[String]) -> Option<Result<Self, Failure>> {
+        let entry = state.runs_of(workspace.root()).into_iter().next()?;
+        Some(Self::entry(state, entry, None, secrets))
+    }
+
+    /// The session of an id, or of a trace file; `folder` says where the tools are bound to when not where they were.
+    pub(crate) fn named(state: State, name: &str, folder: Option<&Path>, secrets: &[String]) -> Result<Self, Failure> {
+        let entry = state.session(name).or_else(|| Indexed::of_file(name)).ok_or_else(|| {
+            Failure::usage(format!("there is no session {name}"))
+                .hint("toolgate trace list shows the sessions that there are; the path of a trace will do too")
+        })?;
+        Self::entry(state, entry, folder, secrets)
+    }
+
+    fn entry(state: State, entry: Indexed, folder: Option<&Path>, secrets: &[String]) -> Result<Self, Failure> {
+        if entry.kind != "run" {
+            return Err(Failure::usage(format!(
+                "session {} is a `{}`, which cannot go on",
+                entry.session_id, entry.kind
+            ))
+            .hint("toolgate trace list shows the sessions; those of kind `run` go on"));
+        }
+        let workspace = wiring::workspace(Some(folder.unwrap_or(&entry.workspace)))?;
+        let (file, bytes) = TraceFile::resume(&entry.trace, secrets)?;
+        // After a crash the index knows an older head than the file; after an orderly end the two must agree.
+        if let Some(head) = entry.head.as_ref().filter(|_| entry.status != "running") {
+            let path = entry.trace.clone();
+            let whole = verify(&bytes).and_then(|found| check_head(&found, head));
+            whole.map_err(|broken| Failure::from(TraceError::Broken { path, broken }))?;
+        }
+        let rebuilt = Rebuilt::read(&bytes).map_err(|error| Failure::run(error.to_string()))?;
+        Ok(Self { state, file, entry, rebuilt: Some(rebuilt), workspace })
+    }
+
+    /// The session's id.
+    pub(crate) fn id(&self) -> &str {
+        &self.entry.session_id
+    }
+
+    /// What the session was begun with.
+    pub(crate) fn kept(&self) -> &Kept {
+        &self.entry.kept
+    }
+
+    /// Whether a run without a prompt has something to do.
+    pub(crate) fn has_work(&self) -> bool {
+        self.rebuilt.as_ref().is_some_and(|rebuilt| !rebuilt.is_answered() || !rebuilt.unanswered().is_empty())
+    }
+}
+
+impl Conversation {
+    /// Makes a session of what was opened.
+    pub(crate) fn begin(opened: Opened, with: With, surroundings: &Surroundings) -> Result<Self, Failure> {
+        let Opened { state, file, mut entry, rebuilt, workspace } = opened;
+        entry.kept = with.kept;
+        let recorded = Recorded::go_on(state, entry, file, with.observer)?;
+        let wish = Wish { approver: with.approver, workspace: workspace.clone(), converses: true, login: true };
+        let environment = Arc::new(wiring::environment(wish, &recorded, surroundings)?);
+        let system = match &rebuilt {
+            // The instructions of a session stay byte for byte what they were: providers cache by prefix.
+            Some(rebuilt) => rebuilt.meta.system_prompt.clone(),
+            None => prompt_for(&environment, &workspace),
+        };
+        let setup = SessionSetup {
+            id: recorded.id(),
+            provider: with.provider,
+            environment: environment.clone(),
+            journal: recorded.journal.clone(),
+            system,
+            workspace: workspace.root().display().to_string(),
+            options: with.options,
+        };
+        let session = match rebuilt {
+            Some(rebuilt) => Session::resume(setup, rebuilt)?,
+            None => Session::begin(setup)?,
+        };
+        Ok(Self { recorded, session, environment })
+    }
+
+    /// The session in the index.
+    pub(crate) fn entry(&self) -> &Indexed {
+        &self.recorded.entry
+    }
+
+    /// One run. The caller ends what is to end with it, then calls [`Self::seal`].
+    pub(crate) async fn run(&mut self, prompt: Option<&str>, interrupt: &CancellationToken) -> Result<RunEnd, Failure> {
+        self.recorded.reopen()?;
+        Ok(self.session.run(prompt, interrupt).await?)
+    }
+
+    /// What went wrong with the login shell, if anything.
+    pub(crate) fn warning(&self) -> Option<String> {
+        let warning = self.environment.commands().warning()?;
+        Some(format!("warning: {warning}; commands saw toolgate's own environment"))
+    }
+
+    /// The run is over, written down and on disk.
+    pub(crate) fn seal(&mut self, end: &RunEnd) -> Result<(), Failure> {
+        self.recorded.seal(end.status.as_str())
+    }
+}
+
+/// The instructions for an environment's tools.
+pub(crate) fn prompt_for(environment: &Environment, workspace: &Workspace) -> String {
+    let now = now();
+    let date = now.get(..10).unwrap_or_default();
+    let surroundings = PromptSurroundings { workspace: workspace.root(), platform: std::env::consts::OS, date };
+    system_prompt(environment.specs(), &surroundings)
+}
