@@ -321,7 +321,7 @@ impl Session {
         let mut waiting = Vec::new();
         for (end, call) in ends.into_iter().zip(calls) {
             match end {
-                CallEnd::Closed(output) => self.answered.push(output),
+                CallEnd::Closed(output, _) => self.answered.push(output),
                 CallEnd::Waiting(key) => {
                     waiting.push(key);
                     self.open.push(call);

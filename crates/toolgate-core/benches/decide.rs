@@ -16,7 +16,7 @@ fn main() {
 
 fn call(line: &str) -> CheckedCall {
     let mut spec = ToolSpec::new("exec_command", "", serde_json::json!({}));
-    spec.rule_names = vec!["Bash"];
+    spec.rule_names = vec!["Bash".into()];
     let effects = vec![Effect::Run { line: line.into(), cwd: "/w".into() }];
     CheckedCall::new("1".into(), &spec, Args::new(), vec![], Prepared { effects, ..Prepared::default() })
 }

@@ -38,7 +38,7 @@ pub struct CheckedCall {
     id: String,
     tool: String,
     permission: Permission,
-    rule_names: Vec<&'static str>,
+    rule_names: Vec<String>,
     args: Args,
     notes: Vec<String>,
     prepared: Prepared,
@@ -70,7 +70,7 @@ impl CheckedCall {
         &self.id
     }
 
-    /// The tool's own name, whatever alias the model used.
+    /// The tool's name; an alias is a name of its own.
     pub fn tool(&self) -> &str {
         &self.tool
     }
@@ -82,7 +82,7 @@ impl CheckedCall {
 
     /// Whether rules of this name speak of the call.
     pub fn answers_to(&self, rule_name: &str) -> bool {
-        self.tool == rule_name || self.rule_names.contains(&rule_name)
+        self.tool == rule_name || self.rule_names.iter().any(|name| name == rule_name)
     }
 
     /// The arguments that run.

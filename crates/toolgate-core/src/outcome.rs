@@ -38,6 +38,8 @@ impl StopReason {
 /// interrupt, then the time limit, then the tool's error, then what the tool says of itself.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub enum Ending {
+    /// It never ran: the gate said no.
+    Denied,
     /// A person, or the end of the run, stopped it.
     Interrupted,
     /// Its time limit ran out; milliseconds.
@@ -52,7 +54,7 @@ impl Ending {
     /// The stop reason that the result carries. A call that timed out has `failed`, as PenguinHarness's has.
     pub fn stop_reason(&self) -> StopReason {
         match self {
-            Self::Interrupted => StopReason::Aborted,
+            Self::Denied | Self::Interrupted => StopReason::Aborted,
             Self::TimedOut(_) | Self::Errored(_) => StopReason::Failed,
             Self::Returned(stop) => *stop,
         }
@@ -64,7 +66,7 @@ impl Ending {
             Self::Interrupted => Some("[interrupted: tool aborted by user]".into()),
             Self::TimedOut(ms) => Some(format!("[tool timeout: exceeded {ms}ms]")),
             Self::Errored(message) => Some(format!("[tool error] {message}")),
-            Self::Returned(_) => None,
+            Self::Denied | Self::Returned(_) => None,
         }
     }
 }

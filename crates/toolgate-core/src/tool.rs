@@ -1,6 +1,6 @@
 //! What a tool says of itself, and what one call of it would do.
 
-use std::path::PathBuf;
+use std::{path::PathBuf, str::FromStr};
 
 use serde::{Deserialize, Serialize};
 use serde_json::Value;
@@ -8,16 +8,11 @@ use serde_json::Value;
 /// The time limit of a call where neither the tool nor the configuration names one; milliseconds (PenguinHarness's default).
 pub const DEFAULT_TIMEOUT_MS: i64 = 120_000;
 
-/// The bound of a result where nothing names one; characters (PenguinHarness's default).
-pub const DEFAULT_MAX_OUTPUT_LENGTH: i64 = 16_000;
-
 /// A tool's declaration. The model sees `name`, `description` and `parameters` and nothing else.
-#[derive(Debug, Clone)]
+#[derive(Debug, Clone, PartialEq)]
 pub struct ToolSpec {
     /// What the model calls it.
     pub name: String,
-    /// Other names under which a call of it is accepted.
-    pub aliases: Vec<String>,
     /// What it does and when to use it.
     pub description: String,
     /// A JSON Schema (2020-12) of an object.
@@ -27,17 +22,21 @@ pub struct ToolSpec {
     /// What front ends show it as.
     pub kind: ToolKind,
     /// The names that policy rules may use for it, its own aside.
-    pub rule_names: Vec<&'static str>,
+    pub rule_names: Vec<String>,
     /// The time limit of one call in milliseconds; none when it is not positive.
     pub timeout_ms: i64,
-    /// The bound of what the model reads, in characters; none when it is not positive.
-    pub max_output_length: i64,
-    /// Which part of an output beyond the bound is kept.
-    pub truncate: Truncate,
+    /// How much of a result the model reads, and which part.
+    pub bound: Bound,
     /// Whether calls of it may run beside others.
     pub execution: ExecutionMode,
     /// One line for the system prompt; a tool without one is not listed there.
     pub snippet: Option<&'static str>,
+    /// The kind of model that it is for; every model without one.
+    pub only_for: Option<ForModel>,
+    /// The named sets that it belongs to; it always belongs to [`ToolSet::All`].
+    pub sets: &'static [ToolSet],
+    /// Whether it is switched off: neither sent to a model nor taken from one.
+    pub hidden: bool,
 }
 
 impl ToolSpec {
@@ -45,17 +44,18 @@ impl ToolSpec {
     pub fn new(name: &str, description: &str, parameters: Value) -> Self {
         Self {
             name: name.to_owned(),
-            aliases: Vec::new(),
             description: description.to_owned(),
             parameters,
             permission: Permission::ReadWrite,
             kind: ToolKind::Other,
             rule_names: Vec::new(),
             timeout_ms: DEFAULT_TIMEOUT_MS,
-            max_output_length: DEFAULT_MAX_OUTPUT_LENGTH,
-            truncate: Truncate::Head,
+            bound: Bound::default(),
             execution: ExecutionMode::Parallel,
             snippet: None,
+            only_for: None,
+            sets: &[],
+            hidden: false,
         }
     }
 
@@ -96,6 +96,56 @@ pub enum ToolKind {
     Other,
 }
 
+/// How much of a result the model reads, and which part of it where that is not all.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub struct Bound {
+    /// How much.
+    pub most: Most,
+    /// Which part.
+    pub keep: Truncate,
+}
+
+/// How much of a result the model reads.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub enum Most {
+    /// All of it.
+    Everything,
+    /// So many characters.
+    Characters(usize),
+    /// Whole lines: so many, and no more bytes than this; whichever comes first. A single line beyond the bytes is cut.
+    Lines {
+        /// Lines; a line end at the very end begins no further line.
+        lines: usize,
+        /// Bytes of UTF-8, line ends included.
+        bytes: usize,
+    },
+}
+
+impl Bound {
+    /// No bound at all.
+    pub const NONE: Self = Self { most: Most::Everything, keep: Truncate::Head };
+
+    /// A number of characters as a configuration writes it: none when it is not positive.
+    pub fn characters(most: i64, keep: Truncate) -> Self {
+        match usize::try_from(most) {
+            Ok(most) if most > 0 => Self { most: Most::Characters(most), keep },
+            _ => Self { most: Most::Everything, keep },
+        }
+    }
+
+    /// 2,000 lines and 51,200 bytes (Pi's numbers).
+    pub const fn lines(keep: Truncate) -> Self {
+        Self { most: Most::Lines { lines: 2000, bytes: 51_200 }, keep }
+    }
+}
+
+impl Default for Bound {
+    /// The first 16,000 characters (PenguinHarness's default).
+    fn default() -> Self {
+        Self { most: Most::Characters(16_000), keep: Truncate::Head }
+    }
+}
+
 /// Which part of an output beyond the bound the model reads.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(rename_all = "snake_case")]
@@ -106,6 +156,66 @@ pub enum Truncate {
     Tail,
     /// The beginning and the end, at least half for the beginning.
     Middle,
+}
+
+/// The kind of model that a tool is for.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Serialize, Deserialize)]
+#[serde(rename_all = "kebab-case")]
+pub enum ForModel {
+    /// One that sees images.
+    Vision,
+    /// One that does not.
+    TextOnly,
+}
+
+impl ForModel {
+    /// Whether a model that sees images, or does not, is of this kind.
+    pub fn is(self, vision: bool) -> bool {
+        vision == (self == Self::Vision)
+    }
+}
+
+/// A named set of tools. Each tool says which sets it belongs to, so no list of names has to be kept in step.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Serialize, Deserialize)]
+#[serde(rename_all = "kebab-case")]
+pub enum ToolSet {
+    /// PenguinHarness's first six: commands, subagents, images.
+    Minimal,
+    /// Pi's four that change a project.
+    Coding,
+    /// What only reads.
+    ReadOnly,
+    /// What a session has when nothing is configured.
+    Default,
+    /// Every tool there is.
+    All,
+}
+
+impl ToolSet {
+    /// All of them, with the words that people use.
+    pub const NAMES: [(Self, &str); 5] = [
+        (Self::Minimal, "minimal"),
+        (Self::Coding, "coding"),
+        (Self::ReadOnly, "read-only"),
+        (Self::Default, "default"),
+        (Self::All, "all"),
+    ];
+
+    /// Whether a tool belongs to it.
+    pub fn holds(self, spec: &ToolSpec) -> bool {
+        self == Self::All || spec.sets.contains(&self)
+    }
+}
+
+impl FromStr for ToolSet {
+    type Err = String;
+
+    fn from_str(word: &str) -> Result<Self, String> {
+        let found = Self::NAMES.into_iter().find(|(_, name)| *name == word);
+        found
+            .map(|(set, _)| set)
+            .ok_or_else(|| format!("`{word}` is no set of tools; use {}", Self::NAMES.map(|(_, name)| name).join(", ")))
+    }
 }
 
 /// Whether a tool's calls may run beside others. One `Sequential` call makes its whole batch sequential.

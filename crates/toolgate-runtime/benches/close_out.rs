@@ -6,11 +6,11 @@ use std::sync::Arc;
 use divan::counter::BytesCount;
 use toolgate_core::{
     outcome::{Ending, StopReason},
-    tool::Truncate,
+    tool::{Bound, Truncate},
 };
 use toolgate_runtime::{
     close_out::CloseOut,
-    output::{Bound, spill::SpillFolder},
+    output::spill::SpillFolder,
     tool::Done,
     trace::{Journal, Unwatched},
 };
@@ -37,7 +37,8 @@ fn one_megabyte(bencher: divan::Bencher<'_, '_>, kind: &str) {
     let journal = Arc::new(Journal::new(None, Arc::new(Unwatched)));
     bencher.counter(BytesCount::new(MEGABYTE)).bench(|| {
         let spills = SpillFolder::new(folder.path().join("spill"));
-        let frame = CloseOut::open(&journal, "call_1", Bound::new(16_000, Truncate::Middle), Some(spills));
+        let frame =
+            CloseOut::open(&journal, "call_1", Bound { keep: Truncate::Middle, ..Bound::default() }, Some(spills));
         let sink = frame.sink();
         for chunk in bytes.chunks(64 * 1024) {
             sink.write(chunk);

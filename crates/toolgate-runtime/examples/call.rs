@@ -38,7 +38,7 @@ async fn main() -> Result<(), Box<dyn Error>> {
 
     let call =
         ToolCall { id: "1".into(), name: "exec_command".into(), arguments: r#"{"cmd":"echo hi; exit 3"}"#.into() };
-    if let CallEnd::Closed(result) = environment.call(call, &CancellationToken::new()).await? {
+    if let CallEnd::Closed(result, _) = environment.call(call, &CancellationToken::new()).await? {
         println!("{}", result.output);
     }
     environment.close().await;

@@ -41,7 +41,7 @@ async fn main() -> Result<(), Box<dyn Error>> {
     }
     let environment = Environment::new(setup);
     let call = ToolCall { id: "1".into(), name: "exec_command".into(), arguments: r#"{"cmd":"rm notes.txt"}"#.into() };
-    if let CallEnd::Closed(result) = environment.call(call, &CancellationToken::new()).await? {
+    if let CallEnd::Closed(result, _) = environment.call(call, &CancellationToken::new()).await? {
         println!("{}", result.output);
     }
     Ok(())

@@ -63,7 +63,7 @@ async fn main() -> Result<(), Box<dyn Error>> {
     let environment = Environment::new(setup);
 
     let call = ToolCall { id: "1".into(), name: "count_words".into(), arguments: r#"{"path":"note.txt"}"#.into() };
-    if let CallEnd::Closed(result) = environment.call(call, &CancellationToken::new()).await? {
+    if let CallEnd::Closed(result, _) = environment.call(call, &CancellationToken::new()).await? {
         println!("{}", result.output);
     }
     std::fs::remove_dir_all(folder)?;

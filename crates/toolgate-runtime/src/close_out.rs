@@ -7,11 +7,11 @@ use std::sync::Arc;
 use toolgate_core::{
     message::{Extra, ModelMessage, Partial, PartialEvent, Role, ToolCallOutput},
     outcome::{Ending, StopReason},
-    tool::{ToolSpec, Truncate},
+    tool::Bound,
 };
 
 use crate::{
-    output::{Bound, Sink, bounded, spill::SpillFolder},
+    output::{Sink, bounded, spill::SpillFolder},
     tool::Done,
     trace::{Journal, TraceError},
 };
@@ -69,19 +69,6 @@ impl CloseOut {
 /// When it cannot be recorded.
 pub fn close_unrun(journal: &Journal, call_id: &str, output: String) -> Result<ToolCallOutput, TraceError> {
     record(journal, result(call_id, bounded(&output), Vec::new(), StopReason::Aborted))
-}
-
-/// The bound that a spec sets.
-pub fn bound_of(spec: &ToolSpec) -> Bound {
-    bound(spec.max_output_length, spec.truncate)
-}
-
-/// The bound of a number of characters; none when it is not positive.
-pub fn bound(max_output_length: i64, truncate: Truncate) -> Bound {
-    match usize::try_from(max_output_length) {
-        Ok(max) if max > 0 => Bound::new(max, truncate),
-        _ => Bound::none(),
-    }
 }
 
 fn record(journal: &Journal, output: ToolCallOutput) -> Result<ToolCallOutput, TraceError> {

@@ -18,13 +18,13 @@ use toolgate_core::{
     message::{CallStarted, Event, Extra, SandboxEvent, ToolCallOutput, ToolListReady},
     outcome::{Ending, StopReason},
     policy::{Facts, Policy, SandboxMode},
-    tool::{DEFAULT_MAX_OUTPUT_LENGTH, ExecutionMode, ToolCall, ToolSpec, Truncate},
+    tool::{Bound, ExecutionMode, ToolCall, ToolSpec},
 };
 
 use crate::{
     approver::{Approver, OnAsk, Unattended},
     batch::{Batch, join_in_order},
-    close_out::{CloseOut, bound, bound_of, close_unrun},
+    close_out::{CloseOut, close_unrun},
     gate::{Gate, Passage, Permit},
     ids,
     output::{bounded, spill::SpillFolder},
@@ -36,8 +36,12 @@ use crate::{
     workspace::Workspace,
 };
 
-/// Calls of one batch that run at the same time; more would only wait for the same two or eight cores.
-const MAX_PARALLEL: usize = 8;
+/// Calls of one batch that run at the same time by default; more would only wait for the same two or eight cores.
+pub const MAX_PARALLEL: usize = 8;
+
+/// Calls of one answer that are looked at. Each of them is checked, asked about and kept in memory at once; no model that works needs
+/// half as many, and one that fell into a loop must not put a thousand questions.
+const MOST_CALLS: usize = 128;
 
 /// How long a tool may take to say what a call would do. It looks at files at most; a person who pressed Ctrl-C must not wait for it.
 const LONGEST_PREPARE: Duration = Duration::from_secs(5);
@@ -58,6 +62,10 @@ pub struct Setup {
     pub commands: CommandSetup,
     /// Where outputs go of which the model reads a part; none keeps only that part.
     pub spills: Option<SpillFolder>,
+    /// Whether calls of one answer may run beside each other; else every batch runs in call order.
+    pub parallel: bool,
+    /// How many of them run at the same time; at least one does.
+    pub max_parallel: usize,
 }
 
 impl Setup {
@@ -71,6 +79,8 @@ impl Setup {
             workspace,
             commands: CommandSetup::none(),
             spills: None,
+            parallel: true,
+            max_parallel: MAX_PARALLEL,
         }
     }
 }
@@ -83,6 +93,7 @@ pub struct Environment {
     commands: Arc<CommandSessions>,
     workspace: Arc<Workspace>,
     spills: Option<SpillFolder>,
+    parallel: bool,
     slots: Semaphore,
     facts: Facts,
 }
@@ -92,14 +103,14 @@ enum Checked {
     /// It can be decided on.
     Call(Box<CheckedCall>),
     /// It cannot, and has its result.
-    Closed(ToolCallOutput),
+    Closed(CallEnd),
 }
 
 /// How a call ended.
 #[derive(Debug, Clone)]
 pub enum CallEnd {
-    /// It has its result.
-    Closed(ToolCallOutput),
+    /// It has its result, and this is what ended it.
+    Closed(ToolCallOutput, Ending),
     /// Its question stays open, and it has no result.
     Waiting(ApprovalKey),
 }
@@ -117,7 +128,8 @@ impl Environment {
             commands,
             workspace: Arc::new(setup.workspace),
             spills: setup.spills,
-            slots: Semaphore::new(MAX_PARALLEL),
+            parallel: setup.parallel,
+            slots: Semaphore::new(setup.max_parallel.clamp(1, Semaphore::MAX_PERMITS)),
             facts,
         }
     }
@@ -159,10 +171,11 @@ impl Environment {
         interrupt: &CancellationToken,
     ) -> Result<Vec<CallEnd>, TraceError> {
         let is_sequential = |entry: &Entry| entry.spec.execution == ExecutionMode::Sequential;
-        let batch = Batch::new(calls.iter().filter_map(|call| self.registry.get(&call.name)).any(is_sequential));
+        let sequential = calls.iter().filter_map(|call| self.registry.get(&call.name)).any(is_sequential);
+        let batch = Batch::new(sequential || !self.parallel);
         let mut checked = Vec::with_capacity(calls.len());
-        for call in &calls {
-            checked.push(self.check(call).await?);
+        for (number, call) in calls.iter().enumerate() {
+            checked.push(if number < MOST_CALLS { self.check(call).await? } else { self.close_surplus(call)? });
         }
         // Once a turn, beside the commands: a power cut costs at most this one.
         self.journal.sync_beside();
@@ -184,7 +197,7 @@ impl Environment {
             Checked::Call(checked) => self.gate.pass(*checked, interrupt).await,
             Checked::Closed(closed) => {
                 batch.place(number).await;
-                return Ok(CallEnd::Closed(closed));
+                return Ok(closed);
             }
         };
         let mut place = batch.place(number).await;
@@ -200,7 +213,7 @@ impl Environment {
                     self.run(*permit, interrupt).await?
                 }
             }
-            Passage::Denied(decision) => self.close_unrun(&call.id, decision.denial_text())?,
+            Passage::Denied(decision) => self.close_unrun(&call.id, decision.denial_text(), Ending::Denied)?,
             Passage::Interrupted => self.close_interrupted(&call.id)?,
             Passage::Waiting(key) => CallEnd::Waiting(key),
         };
@@ -253,7 +266,8 @@ impl Environment {
     async fn run(&self, permit: Permit, interrupt: &CancellationToken) -> Result<CallEnd, TraceError> {
         let (call_id, notes) = (permit.call().id().to_owned(), permit.call().notes().to_vec());
         let Some(entry) = self.registry.get(permit.call().tool()) else {
-            return self.close_unrun(&call_id, format!("Unknown tool: {}", permit.call().tool()));
+            let text = format!("Unknown tool: {}", permit.call().tool());
+            return self.close_unrun(&call_id, text, Ending::Denied);
         };
         let summary = Some(permit.call().summary().to_owned());
         self.journal.record(Event::CallStarted(CallStarted {
@@ -261,7 +275,7 @@ impl Environment {
             summary,
             extra: Extra::new(),
         }))?;
-        let frame = CloseOut::open(&self.journal, &call_id, bound_of(&entry.spec), self.spills.clone());
+        let frame = CloseOut::open(&self.journal, &call_id, entry.spec.bound, self.spills.clone());
         let limits = Limits { timeout_ms: u64::try_from(entry.spec.timeout_ms).ok().filter(|ms| *ms > 0) };
         let cx = ToolContext {
             out: frame.sink(),
@@ -271,21 +285,29 @@ impl Environment {
             commands: self.commands.clone(),
         };
         let (ending, done) = race(entry, permit, cx, interrupt).await;
-        frame.finish(&ending, notes, done).map(CallEnd::Closed)
+        let output = frame.finish(&ending, notes, done)?;
+        Ok(CallEnd::Closed(output, ending))
     }
 
     fn close_interrupted(&self, call_id: &str) -> Result<CallEnd, TraceError> {
-        self.close_unrun(call_id, Ending::Interrupted.marker().unwrap_or_default())
+        self.close_unrun(call_id, Ending::Interrupted.marker().unwrap_or_default(), Ending::Interrupted)
     }
 
-    fn close_unrun(&self, call_id: &str, text: String) -> Result<CallEnd, TraceError> {
-        close_unrun(&self.journal, call_id, text).map(CallEnd::Closed)
+    fn close_unrun(&self, call_id: &str, text: String, ending: Ending) -> Result<CallEnd, TraceError> {
+        Ok(CallEnd::Closed(close_unrun(&self.journal, call_id, text)?, ending))
+    }
+
+    fn close_surplus(&self, call: &ToolCall) -> Result<Checked, TraceError> {
+        let reason = format!("Not run: an answer may hold {MOST_CALLS} calls. Send this call again in a later answer.");
+        self.close_unchecked(call, reason)
     }
 
     fn close_unchecked(&self, call: &ToolCall, reason: String) -> Result<Checked, TraceError> {
         self.gate.refuse(&call.id, &reason)?;
-        let frame = CloseOut::open(&self.journal, &call.id, bound(DEFAULT_MAX_OUTPUT_LENGTH, Truncate::Head), None);
+        let frame = CloseOut::open(&self.journal, &call.id, Bound::default(), None);
         frame.sink().write(reason.as_bytes());
-        frame.finish(&Ending::Returned(StopReason::Failed), Vec::new(), Done::default()).map(Checked::Closed)
+        let ending = Ending::Returned(StopReason::Failed);
+        let output = frame.finish(&ending, Vec::new(), Done::default())?;
+        Ok(Checked::Closed(CallEnd::Closed(output, ending)))
     }
 }

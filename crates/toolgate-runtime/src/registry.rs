@@ -13,12 +13,14 @@ pub struct Registry {
     names: HashMap<String, usize>,
 }
 
-/// One tool and its effective declaration.
+/// One name of a tool and the effective declaration under it.
 pub struct Entry {
     /// What runs.
     pub tool: Arc<dyn Tool>,
-    /// What the model sees and the environment holds it to.
+    /// What the environment holds it to, and what the model sees where it is listed.
     pub spec: ToolSpec,
+    /// A second name of a listed tool is accepted and not listed.
+    listed: bool,
     schema: OnceLock<Result<Schema, String>>,
 }
 
@@ -31,28 +33,66 @@ impl Registry {
     /// Adds a tool under its own declaration.
     ///
     /// # Errors
-    /// When its name or one of its aliases is taken.
+    /// When one of its names is another tool's.
     pub fn add(&mut self, tool: Arc<dyn Tool>) -> Result<(), DuplicateTool> {
         let spec = tool.spec().clone();
-        let index = self.entries.len();
-        for name in std::iter::once(&spec.name).chain(&spec.aliases) {
-            if self.names.insert(name.clone(), index).is_some() {
-                return Err(DuplicateTool(name.clone()));
+        self.add_as(tool, spec)
+    }
+
+    /// Adds a tool under an effective declaration, which stands for one of its names. Its other names are accepted beside it, each with
+    /// its own declaration, and listed only where they are added themselves. A hidden tool is neither listed nor accepted.
+    ///
+    /// # Errors
+    /// When the name is listed already, or one of its names is another tool's.
+    pub fn add_as(&mut self, tool: Arc<dyn Tool>, spec: ToolSpec) -> Result<(), DuplicateTool> {
+        let mut others: Vec<ToolSpec> = forms(tool.as_ref()).filter(|form| form.name != spec.name).cloned().collect();
+        for other in &mut others {
+            other.hidden = spec.hidden;
+        }
+        self.enter(&tool, spec, true)?;
+        others.into_iter().try_for_each(|other| self.enter(&tool, other, false))
+    }
+
+    fn enter(&mut self, tool: &Arc<dyn Tool>, mut spec: ToolSpec, listed: bool) -> Result<(), DuplicateTool> {
+        // A rule that names a tool speaks of it under all its names.
+        for form in forms(tool.as_ref()) {
+            if !spec.rule_names.contains(&form.name) {
+                spec.rule_names.push(form.name.clone());
             }
         }
-        self.entries.push(Entry { tool, spec, schema: OnceLock::new() });
+        let name = spec.name.clone();
+        let known = self.names.get(&name).map(|index| &self.entries[*index]);
+        match known {
+            Some(known) if known.tool.spec().name != tool.spec().name || (known.listed && listed) => {
+                return Err(DuplicateTool(name));
+            }
+            Some(_) if !listed => return Ok(()),
+            _ => {}
+        }
+        self.names.insert(name, self.entries.len());
+        self.entries.push(Entry { tool: tool.clone(), spec, listed, schema: OnceLock::new() });
         Ok(())
     }
 
-    /// The tool of this name or alias.
+    /// What can be called under this name.
     pub fn get(&self, name: &str) -> Option<&Entry> {
-        self.names.get(name).map(|index| &self.entries[*index])
+        self.names.get(name).map(|index| &self.entries[*index]).filter(|entry| !entry.spec.hidden)
     }
 
-    /// The declarations, in order.
+    /// The declarations that a model is sent, in order.
     pub fn specs(&self) -> impl Iterator<Item = &ToolSpec> {
-        self.entries.iter().map(|entry| &entry.spec)
+        self.entries.iter().filter(|entry| entry.listed && !entry.spec.hidden).map(|entry| &entry.spec)
     }
+}
+
+/// A tool's declarations: its own, then those of its aliases.
+pub fn forms(tool: &dyn Tool) -> impl Iterator<Item = &ToolSpec> {
+    std::iter::once(tool.spec()).chain(tool.aliases())
+}
+
+/// The tool of this name or alias, and its declaration under it.
+pub fn named<'a>(tools: &'a [Arc<dyn Tool>], name: &str) -> Option<(&'a Arc<dyn Tool>, &'a ToolSpec)> {
+    tools.iter().find_map(|tool| forms(tool.as_ref()).find(|form| form.name == name).map(|form| (tool, form)))
 }
 
 impl Entry {

@@ -16,6 +16,11 @@ pub trait Tool: Send + Sync {
     /// What it is called, what it takes, how long and how much. The registry entry holds the effective spec.
     fn spec(&self) -> &ToolSpec;
 
+    /// Other names under which it is called, each with parameters and limits of its own. `prepare` and `run` take the arguments of all.
+    fn aliases(&self) -> &[ToolSpec] {
+        &[]
+    }
+
     /// Says what a call would do. It changes nothing and asks nobody.
     ///
     /// # Errors

@@ -7,7 +7,7 @@ use std::{
 
 use toolgate_runtime::{
     approver::Approver,
-    environment::{Environment, Setup},
+    environment::{Environment, MAX_PARALLEL, Setup},
     output::spill::SpillFolder,
     process::{
         command_env::EnvPolicy,
@@ -57,6 +57,8 @@ pub(crate) fn environment(
         commands,
         workspace: wish.workspace,
         spills: Some(SpillFolder::new(recorded.spill_folder())),
+        parallel: true,
+        max_parallel: MAX_PARALLEL,
     }))
 }
 

@@ -157,7 +157,7 @@ mod tests {
     fn call(permission: Permission, effects: Vec<Effect>) -> CheckedCall {
         let mut spec = ToolSpec::new("exec_command", "", serde_json::json!({}));
         spec.permission = permission;
-        spec.rule_names = vec!["Bash"];
+        spec.rule_names = vec!["Bash".into()];
         CheckedCall::new("1".into(), &spec, Args::new(), vec![], Prepared { effects, ..Prepared::default() })
     }
 

@@ -10,7 +10,7 @@ pub mod spill;
 
 use std::sync::{Mutex, MutexGuard, PoisonError};
 
-use toolgate_core::tool::Truncate;
+use toolgate_core::tool::{Bound, Most, Truncate};
 
 use fold::Fold;
 use ring::Ring;
@@ -24,31 +24,29 @@ const HELD_RAW: usize = 256 * 1024;
 /// close. Until then everything is folded and counted exactly.
 const UNFOLDED_AFTER: u64 = 1024 * 1024;
 
-/// How much of an output the model reads.
+/// The two numbers that serve all three ways of truncating.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub struct Bound {
-    /// Characters kept of the beginning; none counts when the output is unbounded.
-    pub head: usize,
-    /// Characters kept of the end.
-    pub tail: usize,
-    /// The bound as it was configured, for the marker.
-    pub configured: usize,
+struct Split {
+    head: usize,
+    tail: usize,
+    configured: usize,
 }
 
-impl Bound {
-    /// The two numbers that serve all three ways of truncating.
-    pub fn new(max: usize, truncate: Truncate) -> Self {
-        let (head, tail) = match truncate {
+impl Split {
+    const NONE: Self = Self { head: usize::MAX, tail: 0, configured: 0 };
+
+    fn new(bound: Bound) -> Self {
+        let max = match bound.most {
+            Most::Everything => return Self::NONE,
+            Most::Characters(max) => max,
+            Most::Lines { bytes, .. } => bytes,
+        };
+        let (head, tail) = match bound.keep {
             Truncate::Head => (max, 0),
             Truncate::Tail => (0, max),
             Truncate::Middle => (max - max / 2, max / 2),
         };
         Self { head, tail, configured: max }
-    }
-
-    /// No bound at all.
-    pub fn none() -> Self {
-        Self { head: usize::MAX, tail: 0, configured: 0 }
     }
 }
 
@@ -62,7 +60,7 @@ pub struct Sink {
 
 struct Inner {
     fold: Fold,
-    bound: Bound,
+    bound: Split,
     /// Everything that went out, which is the complete text.
     complete: String,
     head_left: usize,
@@ -100,7 +98,8 @@ enum Raw {
 impl Sink {
     /// A sink for one call. `label` names the spill file.
     pub fn new(bound: Bound, folder: Option<SpillFolder>, label: &str, emit: Emit) -> Self {
-        let raw = if bound == Bound::none() {
+        let bound = Split::new(bound);
+        let raw = if bound == Split::NONE {
             Raw::Off
         } else {
             Raw::Held { bytes: Vec::new(), folder, label: label.to_owned() }
@@ -402,15 +401,15 @@ mod tests {
 
     #[test]
     fn never_empty_and_notes_stand_behind_the_output() {
-        assert_eq!(shown(Bound::new(10, Truncate::Middle), None, &[], &[]), "[no output]");
-        assert_eq!(shown(Bound::new(10, Truncate::Middle), None, &[], &["[exit code: 1]"]), "[exit code: 1]");
-        assert_eq!(shown(Bound::new(10, Truncate::Middle), None, &[b"a\n"], &["[x]", "[y]"]), "a\n[x]\n[y]");
-        assert_eq!(shown(Bound::new(10, Truncate::Middle), None, &[b"a"], &["[x]"]), "a\n[x]");
+        assert_eq!(shown(Bound::characters(10, Truncate::Middle), None, &[], &[]), "[no output]");
+        assert_eq!(shown(Bound::characters(10, Truncate::Middle), None, &[], &["[exit code: 1]"]), "[exit code: 1]");
+        assert_eq!(shown(Bound::characters(10, Truncate::Middle), None, &[b"a\n"], &["[x]", "[y]"]), "a\n[x]\n[y]");
+        assert_eq!(shown(Bound::characters(10, Truncate::Middle), None, &[b"a"], &["[x]"]), "a\n[x]");
     }
 
     #[test]
     fn a_note_is_bounded_too() {
-        let shown = shown(Bound::new(10, Truncate::Middle), None, &[], &[&"é".repeat(60_000)]);
+        let shown = shown(Bound::characters(10, Truncate::Middle), None, &[], &[&"é".repeat(60_000)]);
         assert!(shown.chars().count() < NOTE + 50);
     }
 
@@ -418,23 +417,23 @@ mod tests {
     fn the_three_ways_of_truncating() {
         let text = b"0123456789abcdefghij";
         assert_eq!(
-            shown(Bound::new(20, Truncate::Middle), None, &[text], &[]),
+            shown(Bound::characters(20, Truncate::Middle), None, &[text], &[]),
             "0123456789abcdefghij",
             "what fits is not marked"
         );
         assert_eq!(
-            shown(Bound::new(9, Truncate::Middle), None, &[text], &["[n]"]),
+            shown(Bound::characters(9, Truncate::Middle), None, &[text], &["[n]"]),
             "01234\n[... 11 characters left out here ...]\nghij\n[n]"
         );
         assert_eq!(
-            shown(Bound::new(4, Truncate::Tail), None, &[text], &[]),
+            shown(Bound::characters(4, Truncate::Tail), None, &[text], &[]),
             "[... 16 characters left out here ...]\nghij"
         );
         assert_eq!(
-            shown(Bound::new(4, Truncate::Head), None, &[text], &["[n]"]),
+            shown(Bound::characters(4, Truncate::Head), None, &[text], &["[n]"]),
             "0123\n[output truncated: exceeded 4 chars]\n[n]"
         );
-        assert_eq!(shown(Bound::none(), None, &[text, text], &[]).len(), 40);
+        assert_eq!(shown(Bound::NONE, None, &[text, text], &[]).len(), 40);
     }
 
     #[test]
@@ -444,7 +443,7 @@ mod tests {
             for max in 1..text.chars().count() + 2 {
                 for size in [1, 2, 3, 7, 1000] {
                     let chunks: Vec<&[u8]> = text.as_bytes().chunks(size).collect();
-                    let shown = shown(Bound::new(max, truncate), None, &chunks, &[]);
+                    let shown = shown(Bound::characters(max as i64, truncate), None, &chunks, &[]);
                     let kept: usize =
                         shown.split('\n').filter(|line| !line.starts_with('[')).map(|line| line.chars().count()).sum();
                     assert!(kept <= max, "{truncate:?} {max} {size}: {shown}");
@@ -464,7 +463,7 @@ mod tests {
             raw.push(0xff);
         }
         let chunks: Vec<&[u8]> = raw.chunks(777).collect();
-        let shown = shown(Bound::new(1000, Truncate::Middle), Some(spills), &chunks, &[]);
+        let shown = shown(Bound::characters(1000, Truncate::Middle), Some(spills), &chunks, &[]);
         let path = shown.split("complete output: ").nth(1).and_then(|rest| rest.split(" ...]").next()).unwrap();
         assert_eq!(std::fs::read(path).unwrap(), raw);
         assert!(!shown.contains('\x1b') && shown.starts_with("line 0") && shown.contains("line 4999"));
@@ -479,7 +478,8 @@ mod tests {
         let place = folder.path().join("spill");
         // Half a megabyte of progress folds to one line: more than is held in memory, and still nothing was left out.
         let frames: Vec<u8> = (0..60_000).flat_map(|i| format!("\r{i:8}%").into_bytes()).collect();
-        let shown = shown(Bound::new(1000, Truncate::Middle), Some(SpillFolder::new(place.clone())), &[&frames], &[]);
+        let shown =
+            shown(Bound::characters(1000, Truncate::Middle), Some(SpillFolder::new(place.clone())), &[&frames], &[]);
         assert_eq!(shown, "   59999%");
         assert!(std::fs::read_dir(&place).map_or(0, Iterator::count) == 0);
     }
@@ -491,7 +491,7 @@ mod tests {
         for size in [1000, 65_536, 3_000_000] {
             let spills = SpillFolder::new(folder.path().join(size.to_string()));
             let chunks: Vec<&[u8]> = lines.as_bytes().chunks(size).collect();
-            let shown = shown(Bound::new(2000, Truncate::Middle), Some(spills), &chunks, &[]);
+            let shown = shown(Bound::characters(2000, Truncate::Middle), Some(spills), &chunks, &[]);
             let left_out: usize = shown.split("[... ").nth(1).unwrap().split(' ').next().unwrap().parse().unwrap();
             assert_eq!(left_out, lines.len() - 2000, "chunks of {size}");
             assert!(shown.starts_with("line 0000000\n") && shown.ends_with("line 0399999\n"));
@@ -501,7 +501,7 @@ mod tests {
         // Almost as long, but not cut: a flood that fits into what is held is folded as if it had not been one.
         let frames: Vec<u8> = (0..200_000).flat_map(|i| format!("\r{i:8}%").into_bytes()).collect();
         let all = [b"0123456789\n", frames.as_slice()].concat();
-        let shown = shown(Bound::new(20, Truncate::Middle), None, &all.chunks(4096).collect::<Vec<_>>(), &[]);
+        let shown = shown(Bound::characters(20, Truncate::Middle), None, &all.chunks(4096).collect::<Vec<_>>(), &[]);
         assert_eq!(shown, "0123456789\n  199999%");
     }
 
@@ -511,7 +511,7 @@ mod tests {
         let blocked = folder.path().join("file");
         std::fs::write(&blocked, "").unwrap();
         let shown = shown(
-            Bound::new(4, Truncate::Middle),
+            Bound::characters(4, Truncate::Middle),
             Some(SpillFolder::new(blocked.join("x"))),
             &[b"0123456789"],
             &["[n]"],

@@ -5,7 +5,7 @@ use std::path::PathBuf;
 use serde_json::json;
 use toolgate_core::{
     call::Args,
-    tool::{Effect, Prepared, ToolKind, ToolSpec, Truncate},
+    tool::{Effect, Prepared, ToolKind, ToolSet, ToolSpec, Truncate},
 };
 
 use super::report::{report, window};
@@ -43,8 +43,9 @@ impl ExecCommand {
                            yield_time_ms, returns the output so far and a process_id for input_command.";
         let mut spec = ToolSpec::new("exec_command", description, parameters);
         spec.kind = ToolKind::Execute;
-        spec.rule_names = vec!["Bash"];
-        spec.truncate = Truncate::Middle;
+        spec.rule_names = vec!["Bash".into()];
+        spec.bound.keep = Truncate::Middle;
+        spec.sets = &[ToolSet::Minimal, ToolSet::Default];
         spec.snippet = Some("run a shell command");
         Self { spec }
     }

@@ -4,7 +4,7 @@ use serde_json::{Value, json};
 use toolgate_core::{
     call::Args,
     outcome::StopReason,
-    tool::{Effect, Prepared, ToolKind, ToolSpec, Truncate},
+    tool::{Effect, Prepared, ToolKind, ToolSet, ToolSpec, Truncate},
 };
 
 use super::report::{report, report_gone, window};
@@ -71,8 +71,9 @@ impl InputCommand {
         let description = "Drive a running command: type into it, send Ctrl-C, or poll for new output.";
         let mut spec = ToolSpec::new("input_command", description, parameters);
         spec.kind = ToolKind::Execute;
-        spec.rule_names = vec!["Bash"];
-        spec.truncate = Truncate::Middle;
+        spec.rule_names = vec!["Bash".into()];
+        spec.bound.keep = Truncate::Middle;
+        spec.sets = &[ToolSet::Minimal, ToolSet::Default];
         spec.timeout_ms = TIMEOUT_MS;
         spec.snippet = Some("type into or poll a running command");
         Self { spec }

@@ -6,7 +6,7 @@ use serde_json::json;
 use toolgate_core::{
     call::Args,
     outcome::StopReason,
-    tool::{Effect, Prepared, ToolKind, ToolSpec, Truncate},
+    tool::{Effect, Prepared, ToolKind, ToolSet, ToolSpec, Truncate},
 };
 
 use super::report::report_gone;
@@ -37,7 +37,8 @@ impl KillCommand {
         let description = "End a running command and everything it started. Returns the output that was not read yet.";
         let mut spec = ToolSpec::new("kill_command", description, parameters);
         spec.kind = ToolKind::Execute;
-        spec.truncate = Truncate::Middle;
+        spec.bound.keep = Truncate::Middle;
+        spec.sets = &[ToolSet::Default];
         spec.timeout_ms = TIMEOUT_MS;
         spec.snippet = Some("end a running command");
         Self { spec }

@@ -7,7 +7,7 @@ mod report;
 
 use std::sync::Arc;
 
-use crate::tool::Tool;
+use crate::{registry::forms, tool::Tool};
 
 /// The tools that this crate brings, in the order in which a model sees them.
 pub fn builtin() -> Vec<Arc<dyn Tool>> {
@@ -16,4 +16,30 @@ pub fn builtin() -> Vec<Arc<dyn Tool>> {
         Arc::new(input_command::InputCommand::new()),
         Arc::new(kill_command::KillCommand::new()),
     ]
+}
+
+/// Names that a configuration may hold although this crate has no tool for them: the set that toolgate is named for, as its two parents
+/// have it, less what [`builtin`] gives. Whoever reads a configuration can tell them from a mistyped name.
+pub const NOT_BUILT: &[&str] = &[
+    "read",
+    "write",
+    "edit",
+    "grep",
+    "find",
+    "ls",
+    "read_file",
+    "write_file",
+    "edit_file",
+    "bash",
+    "powershell",
+    "read_image",
+    "describe_image",
+    "run_subagent",
+    "input_subagent",
+    "kill_subagent",
+];
+
+/// The names under which the tools of this crate can be configured, aliases included.
+pub fn builtin_names() -> Vec<String> {
+    builtin().iter().flat_map(|tool| forms(tool.as_ref()).map(|form| form.name.clone()).collect::<Vec<_>>()).collect()
 }

@@ -291,7 +291,7 @@ async fn the_sixty_fifth_session_makes_room_for_itself() {
     let mut ids = Vec::new();
     for _ in 0..65 {
         let calls = house.tool_call("exec_command", &json!({"cmd": "sleep 64", "yield_time_ms": 250}).to_string());
-        let CallEnd::Closed(output) = house.env.call(calls, &house.interrupt).await.unwrap() else { panic!() };
+        let CallEnd::Closed(output, _) = house.env.call(calls, &house.interrupt).await.unwrap() else { panic!() };
         ids.push(process_id(&output.output));
     }
     assert_eq!(ids.iter().collect::<std::collections::HashSet<_>>().len(), 65, "ids are never used twice");
@@ -498,7 +498,7 @@ async fn eight_floods_at_once() {
     let ends = house.env.call_all(calls, &house.interrupt).await.unwrap();
     assert!(
         ends.iter()
-            .all(|end| matches!(end, CallEnd::Closed(output) if output.stop_reason == Some(StopReason::Completed)))
+            .all(|end| matches!(end, CallEnd::Closed(output, _) if output.stop_reason == Some(StopReason::Completed)))
     );
     let peak = std::fs::read_to_string("/proc/self/status").unwrap();
     let peak: u64 = peak
@@ -605,7 +605,7 @@ async fn two_polls_of_one_command_share_its_output_and_lose_none() {
     let ends = house.env.call_all(vec![poll(500), poll(8000), poll(8000)], &house.interrupt).await.unwrap();
     let said: String = ends
         .iter()
-        .map(|end| if let CallEnd::Closed(output) = end { output.output.clone() } else { String::new() })
+        .map(|end| if let CallEnd::Closed(output, _) = end { output.output.clone() } else { String::new() })
         .collect();
     assert!(said.contains("one\nlast\n"), "{said}");
     house.env.close().await;
@@ -650,7 +650,7 @@ async fn a_command_that_stops_its_keeper_is_ended_all_the_same() {
         until("it runs", || running("sleep 76").len() >= 2).await;
         interrupt.cancel();
     });
-    assert!(matches!(end.unwrap(), CallEnd::Closed(_)));
+    assert!(matches!(end.unwrap(), CallEnd::Closed(..)));
     until("its tree is gone", || running("sleep 76").is_empty()).await;
     house.env.close().await;
 }

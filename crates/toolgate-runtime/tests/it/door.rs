@@ -12,8 +12,8 @@ use serde_json::json;
 use toolgate_core::{
     approval::{ApprovalMode, Decision, Reply},
     call::Args,
-    message::Event,
-    outcome::StopReason,
+    message::{Body, Event, Message, ModelMessage},
+    outcome::{Ending, StopReason},
     policy::Tier,
     tool::{Effect, ExecutionMode, Prepared, ToolSpec},
     trace::verify,
@@ -45,6 +45,7 @@ enum Act {
     HangPolitely,
     Slow,
     Image,
+    BrokenImage,
 }
 
 impl Fake {
@@ -105,6 +106,10 @@ impl Tool for Fake {
                 Act::Image => {
                     let images = vec!["data:image/png;base64,AA==".into()];
                     Ok(Done { images, ..Done::default() })
+                }
+                Act::BrokenImage => {
+                    let images = vec!["data:image/png;base64,AA==".into()];
+                    Ok(Done { images, ..Done::noted(StopReason::Failed, "[half of it]") })
                 }
             };
             self.log.lock().unwrap().push(format!("end {}", permit.call().id()));
@@ -190,7 +195,7 @@ async fn an_interrupt_wins_over_everything() {
             until("the call starts", || started(&house, &id)).await;
             interrupt.cancel();
         });
-        let CallEnd::Closed(output) = end.unwrap() else { panic!() };
+        let CallEnd::Closed(output, _) = end.unwrap() else { panic!() };
         house.check_frame(&id, &output);
         assert_eq!((output.output.as_str(), output.stop_reason), (text, Some(StopReason::Aborted)));
     }
@@ -262,7 +267,7 @@ async fn an_interrupt_settles_an_open_question() {
         until("it asks", || !approver.asked.lock().unwrap().is_empty()).await;
         interrupt.cancel();
     });
-    let CallEnd::Closed(output) = end.unwrap() else { panic!() };
+    let CallEnd::Closed(output, _) = end.unwrap() else { panic!() };
     assert_eq!(output.stop_reason, Some(StopReason::Aborted));
     let withdrawn = approver.withdrawn.lock().unwrap().len();
     assert_eq!((withdrawn, runs.load(Ordering::SeqCst)), (1, 0));
@@ -292,9 +297,16 @@ async fn a_changed_mode_judges_open_questions_again() {
 
 #[tokio::test]
 async fn images_are_given_once_and_only_when_the_call_completed() {
-    let house = house(vec![Fake::new("image", Act::Image)], ApprovalMode::AllowAll);
+    let broken = Fake::new("broken", Act::BrokenImage);
+    let house = house(vec![Fake::new("image", Act::Image), broken], ApprovalMode::AllowAll);
+    assert_eq!(house.call("broken", json!({})).await.images, Vec::<String>::new());
     let output = house.call("image", json!({})).await;
     assert_eq!((output.output.as_str(), output.images.len()), ("[no output]", 1));
+    let shown = |message: &Message| match &message.body {
+        Body::Model(ModelMessage::PartialToolCallOutput(partial)) => partial.images.len(),
+        _ => 0,
+    };
+    assert_eq!(house.seen.0.lock().unwrap().iter().map(shown).sum::<usize>(), 1, "one delta holds them");
 }
 
 #[tokio::test]
@@ -325,9 +337,40 @@ async fn one_sequential_tool_makes_its_batch_sequential() {
     assert_eq!(*log.lock().unwrap(), ran);
 }
 
+#[tokio::test]
+async fn the_cap_and_the_order_are_what_the_setup_says() {
+    for (parallel, max_parallel, most) in [(true, 8, 6), (true, 2, 2), (true, 0, 1), (false, 8, 1)] {
+        let slow = Fake::new("slow", Act::Slow);
+        let log = slow.log.clone();
+        let house = House::build(Plan { tools: vec![Arc::new(slow)], parallel, max_parallel, ..Plan::default() });
+        let calls: Vec<_> = (0..6).map(|_| house.tool_call("slow", "{}")).collect();
+        house.env.call_all(calls, &house.interrupt).await.unwrap();
+        let (mut running, mut seen) = (0, 0);
+        for line in log.lock().unwrap().iter() {
+            running = if line.starts_with("start") { running + 1 } else { running - 1 };
+            seen = seen.max(running);
+        }
+        assert_eq!(seen, most, "parallel {parallel}, at most {max_parallel}");
+    }
+}
+
+#[tokio::test]
+async fn calls_beyond_the_limit_of_one_answer_are_refused_and_none_is_lost() {
+    let fake = Fake::new("fake", Act::Say("x"));
+    let runs = fake.runs.clone();
+    let house = house(vec![fake], ApprovalMode::AllowAll);
+    let calls: Vec<_> = (0..130).map(|_| house.tool_call("fake", "{}")).collect();
+    let ids: Vec<_> = calls.iter().map(|call| call.id.clone()).collect();
+    let ends = house.env.call_all(calls, &house.interrupt).await.unwrap();
+    assert_eq!((answered(&ends), runs.load(Ordering::SeqCst), house.decisions().len()), (ids, 128, 130));
+    let CallEnd::Closed(output, ending) = &ends[129] else { panic!("it has its result") };
+    assert_eq!(output.output, "Not run: an answer may hold 128 calls. Send this call again in a later answer.");
+    assert_eq!(*ending, Ending::Returned(StopReason::Failed));
+}
+
 fn answered(ends: &[CallEnd]) -> Vec<String> {
     let id = |end: &CallEnd| match end {
-        CallEnd::Closed(output) => output.tool_call_id.clone(),
+        CallEnd::Closed(output, _) => output.tool_call_id.clone(),
         CallEnd::Waiting(key) => format!("waiting {}", key.call),
     };
     ends.iter().map(id).collect()

@@ -9,6 +9,7 @@
 )]
 
 mod commands;
+mod definitions;
 mod door;
 mod examples;
 mod supervisor;

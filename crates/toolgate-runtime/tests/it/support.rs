@@ -20,7 +20,7 @@ use toolgate_core::{
 use toolgate_runtime::{
     BoxFuture,
     approver::{Approver, OnAsk, Unattended},
-    environment::{CallEnd, Environment, Setup},
+    environment::{CallEnd, Environment, MAX_PARALLEL, Setup},
     gate::{Gate, Passage, Permit},
     output::spill::SpillFolder,
     process::{
@@ -124,6 +124,7 @@ pub struct Plan {
     pub rules: Vec<(Tier, &'static str)>,
     pub approver: Option<Arc<dyn Approver>>,
     pub tools: Vec<Arc<dyn Tool>>,
+    pub registry: Option<Registry>,
     pub env: EnvPolicy,
     pub base_env: Vec<(String, String)>,
     pub takes_input: bool,
@@ -131,6 +132,8 @@ pub struct Plan {
     pub spill_folder: Option<PathBuf>,
     pub processes: Option<Arc<dyn Processes>>,
     pub shell: PathBuf,
+    pub parallel: bool,
+    pub max_parallel: usize,
 }
 
 impl Default for Plan {
@@ -140,6 +143,7 @@ impl Default for Plan {
             rules: Vec::new(),
             approver: None,
             tools: builtin(),
+            registry: None,
             env: EnvPolicy::default(),
             base_env: Vec::new(),
             takes_input: true,
@@ -147,6 +151,8 @@ impl Default for Plan {
             spill_folder: None,
             processes: None,
             shell: "/bin/bash".into(),
+            parallel: true,
+            max_parallel: MAX_PARALLEL,
         }
     }
 }
@@ -190,10 +196,11 @@ impl House {
         let rules = plan.rules.iter().map(|(tier, text)| Rule::parse(*tier, text, "test").unwrap()).collect();
         let approver =
             plan.approver.unwrap_or_else(|| Arc::new(Unattended::new(plan.mode, Policy { rules }, OnAsk::Deny)));
-        let mut registry = Registry::default();
-        for tool in plan.tools {
-            registry.add(tool).unwrap();
-        }
+        let registry = plan.registry.unwrap_or_else(|| {
+            let mut registry = Registry::default();
+            plan.tools.into_iter().for_each(|tool| registry.add(tool).unwrap());
+            registry
+        });
         let env = Environment::new(Setup {
             session: "session-test".into(),
             registry,
@@ -202,6 +209,8 @@ impl House {
             journal,
             workspace: Workspace::open(&work).unwrap(),
             spills: Some(spills),
+            parallel: plan.parallel,
+            max_parallel: plan.max_parallel,
         });
         Self { env, seen, folder, trace, interrupt: CancellationToken::new(), next: Mutex::new(0) }
     }
@@ -228,7 +237,7 @@ impl House {
             .await
             .expect("the call closes")
             .unwrap();
-        let CallEnd::Closed(output) = end else { panic!("a question is open") };
+        let CallEnd::Closed(output, _) = end else { panic!("a question is open") };
         self.check_frame(&id, &output);
         output
     }

@@ -7,7 +7,7 @@ use serde_json::json;
 use toolgate_core::{
     approval::ApprovalMode,
     message::{Body, Event, Extra, Message, ModelMessage, SessionMeta, ToolCallMessage, ToolCallOutput},
-    outcome::StopReason,
+    outcome::{Ending, StopReason},
     policy::Policy,
     tool::ToolCall,
 };
@@ -70,7 +70,7 @@ impl Call {
         let mode = self.common.approve.unwrap_or(ApprovalMode::AllowAll);
         let approver = Arc::new(Unattended::new(mode, Policy::default(), OnAsk::Deny));
         let wish = Wish { approver, workspace, converses: false, login: true };
-        let (end, interrupted) = block_on(async {
+        let end = block_on(async {
             let interrupt = interruptible()?;
             let environment = wiring::environment(wish, &recorded, surroundings)?;
             environment.announce()?;
@@ -82,22 +82,22 @@ impl Call {
                 print::to_person(&format!("warning: {warning}; the command saw toolgate's own environment"));
             }
             environment.close().await;
-            Ok((end?, interrupt.is_cancelled()))
+            Ok(end?)
         })?;
         let status = match &end {
-            CallEnd::Closed(output) => output.stop_reason.unwrap_or(StopReason::Completed).as_str(),
+            CallEnd::Closed(_, ending) => ending.stop_reason().as_str(),
             CallEnd::Waiting(_) => "waiting",
         };
         recorded.seal(status)?;
-        let CallEnd::Closed(output) = end else { return Ok(WAITING) };
+        let CallEnd::Closed(output, ending) = end else { return Ok(WAITING) };
         let decision = watch.0.lock().unwrap_or_else(std::sync::PoisonError::into_inner).take().unwrap_or_default();
         self::show(&output, &decision, self.json)?;
-        Ok(match output.stop_reason {
-            _ if interrupted => INTERRUPTED,
-            Some(StopReason::Completed) => 0,
-            Some(StopReason::Aborted) if decision["decision"] == "deny" => WAITING,
-            Some(StopReason::Failed) if timed_out(&output.output) => TIMEOUT,
-            _ => RUN_FAILED,
+        Ok(match ending {
+            Ending::Returned(StopReason::Completed) => 0,
+            Ending::Denied => WAITING,
+            Ending::TimedOut(_) => TIMEOUT,
+            Ending::Interrupted => INTERRUPTED,
+            Ending::Errored(_) | Ending::Returned(_) => RUN_FAILED,
         })
     }
 }
@@ -129,9 +129,4 @@ fn show(output: &ToolCallOutput, decision: &serde_json::Value, as_json: bool) ->
     value["decision"] = decision.clone();
     print::json(&value);
     Ok(())
-}
-
-/// A call that ran out of time ends with the marker that says so.
-fn timed_out(output: &str) -> bool {
-    output.lines().last().is_some_and(|last| last.starts_with("[tool timeout: exceeded "))
 }
