@@ -24,6 +24,10 @@ pub struct Rebuilt {
     pub started: HashSet<String>,
     /// Tokens used so far.
     pub usage: Tokens,
+    /// Tokens of the last request.
+    pub last_request: Tokens,
+    /// Answered requests since the context began.
+    pub turns: u32,
     /// Lines that are no messages; 1-based.
     pub skipped: Vec<u64>,
 }
@@ -169,7 +173,16 @@ impl Reading {
     fn finish(mut self) -> Result<Rebuilt, NoSession> {
         self.end_request(false);
         let Self { meta, items, outputs, started, usage, skipped, .. } = self;
-        Ok(Rebuilt { meta: meta.ok_or(NoSession)?, items, outputs, started, usage, skipped })
+        Ok(Rebuilt {
+            meta: meta.ok_or(NoSession)?,
+            items,
+            outputs,
+            started,
+            usage,
+            last_request: Tokens::default(),
+            turns: 1,
+            skipped,
+        })
     }
 }
 

@@ -1,5 +1,7 @@
 //! One model request: from the history to a whole answer, streamed as it comes and recorded when it is whole.
 
+use std::{collections::HashSet, time::Duration};
+
 use serde_json::value::RawValue;
 use tokio_util::sync::CancellationToken;
 use toolgate_core::{
@@ -12,43 +14,63 @@ use toolgate_core::{
 };
 use toolgate_runtime::trace::{Journal, TraceError};
 
-use crate::provider::{ErrorClass, ModelEvent, ModelId, Provider, ProviderError, Request, Stop, Usage};
+use crate::{
+    provider::{ErrorClass, ModelEvent, ModelId, Provider, ProviderError, Request, Stop, Usage},
+    session::Attempts,
+};
 
 /// How a request ended.
-pub enum TurnEnd {
+pub(crate) enum TurnEnd {
     /// The answer is whole, recorded and committed.
     Answered(Answered),
     /// There is no answer.
-    Failed(ProviderError),
+    Failed {
+        error: ProviderError,
+        /// What had arrived, in words.
+        partial: String,
+        /// The wait before it is asked for again; absent when it is not.
+        retry_in: Option<Duration>,
+    },
     /// The person stopped it.
-    Interrupted,
+    Interrupted {
+        /// What had arrived, in words.
+        partial: String,
+    },
 }
 
 /// A whole answer.
-pub struct Answered {
+pub(crate) struct Answered {
     /// What enters the history.
-    pub messages: Vec<ModelMessage>,
+    pub(crate) messages: Vec<ModelMessage>,
     /// Its text alone.
-    pub text: String,
+    pub(crate) text: String,
     /// Its calls, in order.
-    pub calls: Vec<ToolCall>,
+    pub(crate) calls: Vec<ToolCall>,
     /// Those of them that the provider cut off although they can be read: they must not run.
-    pub cut: Vec<String>,
+    pub(crate) cut: Vec<String>,
     /// Why it ended.
-    pub stop: Stop,
+    pub(crate) stop: Stop,
+    /// Its tokens.
+    pub(crate) usage: Tokens,
 }
 
-/// Asks the model once. The request's begin and end are recorded, with everything that the model said between them.
-///
-/// # Errors
-/// When the trace cannot be written.
-pub async fn ask(
-    provider: &dyn Provider,
+/// Who is asked, where it is written, and which attempt it is.
+pub(crate) struct Asking<'a> {
+    pub(crate) provider: &'a dyn Provider,
+    pub(crate) journal: &'a Journal,
+    pub(crate) attempts: &'a Attempts,
+}
+
+/// Asks the model once. The request's begin and end are recorded, with everything that the model said between them. `ids` are those
+/// that calls of the session have.
+pub(crate) async fn ask(
+    asking: Asking<'_>,
     request: Request<'_>,
-    journal: &Journal,
     used: &mut Tokens,
+    ids: &mut HashSet<String>,
     interrupt: &CancellationToken,
 ) -> Result<TurnEnd, TraceError> {
+    let Asking { provider, journal, attempts } = asking;
     let ModelId { provider: name, model } = provider.model().clone();
     journal.record(Event::RequestBegin(RequestBegin {
         provider: Some(name),
@@ -62,35 +84,45 @@ pub async fn ask(
         outcome = draft.fill(provider, request, journal) => Some(outcome),
     };
     draft.close_parts(journal);
+    let attempt = attempts.number();
     match outcome {
         None => {
-            end(journal, StopReason::Aborted, None)?;
-            Ok(TurnEnd::Interrupted)
+            request_end(journal, StopReason::Aborted, None, attempt, None)?;
+            Ok(TurnEnd::Interrupted { partial: draft.in_words() })
         }
         Some(Err(error)) => {
-            end(journal, status_of(&error), Some(error.to_string()))?;
-            Ok(TurnEnd::Failed(error))
+            let retry_in = attempts.wait_after(&error);
+            request_end(journal, status_of(&error), Some(error.to_string()), attempt, retry_in)?;
+            Ok(TurnEnd::Failed { error, partial: draft.in_words(), retry_in })
         }
         Some(Ok(stop)) => {
-            let request = draft.usage.tokens();
+            draft.make_ids_unique(ids);
             let answered = draft.into_answer(stop);
             for message in &answered.messages {
                 journal.record(message.clone())?;
             }
-            add(used, &request);
-            journal.record(Event::TokenUsage(TokenUsage { session: *used, request, extra: Extra::new() }))?;
-            end(journal, StopReason::Completed, None)?;
+            add(used, &answered.usage);
+            let (session, request) = (*used, answered.usage);
+            journal.record(Event::TokenUsage(TokenUsage { session, request, extra: Extra::new() }))?;
+            request_end(journal, StopReason::Completed, None, attempt, None)?;
             Ok(TurnEnd::Answered(answered))
         }
     }
 }
 
-fn end(journal: &Journal, status: StopReason, error_message: Option<String>) -> Result<(), TraceError> {
+/// Records that a request is over. `attempt` 1 is not worth a word when it went well.
+pub(crate) fn request_end(
+    journal: &Journal,
+    status: StopReason,
+    error_message: Option<String>,
+    attempt: u32,
+    retry_in: Option<Duration>,
+) -> Result<(), TraceError> {
     journal.record(Event::RequestEnd(RequestEnd {
         status: status.as_str().to_owned(),
+        attempt: (attempt > 1 || error_message.is_some()).then_some(attempt),
         error_message,
-        attempt: None,
-        retry_in_ms: None,
+        retry_in_ms: retry_in.map(|wait| wait.as_millis() as u64),
         extra: Extra::new(),
     }))
 }
@@ -131,6 +163,9 @@ enum Block {
     /// A call's place, and the call once it is whole.
     Call {
         index: usize,
+        name: String,
+        /// The id under which its pieces are shown.
+        shown: String,
         whole: Option<(ToolCall, Option<Box<RawValue>>)>,
     },
 }
@@ -173,27 +208,42 @@ impl Draft {
                 self.close_parts(journal);
                 self.keep(own);
             }
-            ModelEvent::CallStart { index, .. } => {
+            ModelEvent::CallStart { index, id, name } => {
                 self.close_parts(journal);
-                self.blocks.push(Block::Call { index, whole: None });
+                let piece = Partial { name: Some(name.clone()), ..call_piece(PartialEvent::Start, &id) };
+                journal.show(ModelMessage::PartialToolCall(piece));
+                self.blocks.push(Block::Call { index, name, shown: id, whole: None });
+            }
+            ModelEvent::CallArguments { index, delta } => {
+                let shown = self.blocks.iter().find_map(|block| match block {
+                    Block::Call { index: own, shown, .. } if *own == index => Some(shown),
+                    _ => None,
+                });
+                if let Some(id) = shown {
+                    let piece = Partial { arguments: Some(delta), ..call_piece(PartialEvent::Delta, id) };
+                    journal.show(ModelMessage::PartialToolCall(piece));
+                }
             }
             ModelEvent::Call { index, call, valid, native } => {
                 // What is no JSON is refused by the check, which can say what is wrong with it.
                 if !valid && serde_json::from_str::<serde::de::IgnoredAny>(&call.arguments).is_ok() {
                     self.cut.push(call.id.clone());
                 }
+                journal.show(ModelMessage::PartialToolCall(call_piece(PartialEvent::Stop, &call.id)));
                 let place = self.blocks.iter_mut().find_map(|block| match block {
-                    Block::Call { index: own, whole } if *own == index => Some(whole),
+                    Block::Call { index: own, whole, .. } if *own == index => Some(whole),
                     _ => None,
                 });
                 match place {
                     Some(whole) => *whole = Some((call, native)),
-                    None => self.blocks.push(Block::Call { index, whole: Some((call, native)) }),
+                    None => {
+                        let (name, shown) = (call.name.clone(), call.id.clone());
+                        self.blocks.push(Block::Call { index, name, shown, whole: Some((call, native)) });
+                    }
                 }
             }
             ModelEvent::Usage(usage) => self.usage = usage,
-            // A call is recorded when it is whole, in a moment; its pieces tell people nothing that they could act on.
-            ModelEvent::CallArguments { .. } | ModelEvent::End(_) => {}
+            ModelEvent::End(_) => {}
         }
     }
 
@@ -221,7 +271,37 @@ impl Draft {
         }
     }
 
+    /// Gives calls whose id another call of the session has a number: questions and results are keyed by ids. Providers know only what
+    /// they are sent, which after a compaction is not all.
+    fn make_ids_unique(&mut self, ids: &mut HashSet<String>) {
+        for block in &mut self.blocks {
+            let Block::Call { whole: Some((call, _)), .. } = block else { continue };
+            let given = call.id.clone();
+            for number in 2_u32.. {
+                if ids.insert(call.id.clone()) {
+                    break;
+                }
+                call.id = format!("{given}#{number}");
+            }
+            if let Some(cut) = self.cut.iter_mut().find(|cut| **cut == given) {
+                cut.clone_from(&call.id);
+            }
+        }
+    }
+
+    /// An unfinished answer in words, for the next attempt or the next prompt.
+    fn in_words(&self) -> String {
+        let words = self.blocks.iter().filter_map(|block| match block {
+            Block::Said { text, .. } if text.is_empty() => None,
+            Block::Said { part: Part::Text, text, .. } => Some(text.clone()),
+            Block::Said { part: Part::Thinking, text, .. } => Some(format!("(thinking) {text}")),
+            Block::Call { name, .. } => Some(format!("(a call of {name} began)")),
+        });
+        words.collect::<Vec<_>>().join("\n")
+    }
+
     fn into_answer(self, stop: Stop) -> Answered {
+        let usage = self.usage.tokens();
         let (mut messages, mut text, mut calls) = (Vec::new(), String::new(), Vec::new());
         let (role, stop_reason) = (Role::Assistant, Some(StopReason::Completed));
         for block in self.blocks {
@@ -242,8 +322,12 @@ impl Draft {
                 Block::Call { whole: None, .. } => continue,
             });
         }
-        Answered { messages, text, calls, cut: self.cut, stop }
+        Answered { messages, text, calls, cut: self.cut, stop, usage }
     }
+}
+
+fn call_piece(event_type: PartialEvent, id: &str) -> Partial {
+    Partial { tool_call_id: Some(id.to_owned()), ..Partial::new(event_type) }
 }
 
 fn partial(part: Part, event_type: PartialEvent, more: Option<&str>) -> ModelMessage {

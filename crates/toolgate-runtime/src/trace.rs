@@ -165,6 +165,23 @@ impl Journal {
         Ok(self.state().file.as_ref().map(|file| file.head.to_hex()))
     }
 
+    /// Goes on in the next file of the session, and returns the head of the one before, for the next file's first record.
+    ///
+    /// # Errors
+    /// When the next file cannot be made.
+    pub fn rotate(&self) -> Result<Option<String>, TraceError> {
+        let mut state = self.state();
+        let Some(file) = &mut state.file else { return Ok(None) };
+        let name = file.path.file_stem().unwrap_or_default().to_string_lossy().into_owned();
+        let (base, number) = name.rsplit_once('_').unwrap_or((&name, "1"));
+        let next = file.path.with_file_name(format!("{base}_{:03}.jsonl", number.parse::<u32>().unwrap_or(1) + 1));
+        let head = file.head.to_hex();
+        let mut new = TraceFile::create(&next, &[])?;
+        new.secrets = file.secrets.clone();
+        *file = new;
+        Ok(Some(head))
+    }
+
     fn state(&self) -> MutexGuard<'_, State> {
         self.state.lock().unwrap_or_else(PoisonError::into_inner)
     }

@@ -5,7 +5,6 @@ use std::{path::Path, sync::Arc};
 use tokio_util::sync::CancellationToken;
 use toolgate_agent::{
     history::Rebuilt,
-    prompt::{Surroundings as PromptSurroundings, system_prompt},
     provider::Provider,
     session::{RunEnd, RunOptions, Session, SessionSetup},
 };
@@ -14,7 +13,7 @@ use toolgate_runtime::{
     approver::Approver,
     environment::Environment,
     ids,
-    trace::{Observer, TraceError, TraceFile, now},
+    trace::{Observer, TraceError, TraceFile},
     workspace::Workspace,
 };
 
@@ -121,25 +120,17 @@ impl Conversation {
         entry.kept = with.kept;
         let recorded = Recorded::go_on(state, entry, file, with.observer)?;
         let wish = Wish { approver: with.approver, workspace: workspace.clone(), converses: true, login: true };
-        let environment = Arc::new(wiring::environment(wish, &recorded, surroundings)?);
-        let system = match &rebuilt {
+        let mut setup = SessionSetup::new(with.provider, wiring::environment(wish, &recorded, surroundings)?);
+        setup.options = with.options;
+        if let Some(rebuilt) = &rebuilt {
             // The instructions of a session stay byte for byte what they were: providers cache by prefix.
-            Some(rebuilt) => rebuilt.meta.system_prompt.clone(),
-            None => prompt_for(&environment, &workspace),
-        };
-        let setup = SessionSetup {
-            id: recorded.id(),
-            provider: with.provider,
-            environment: environment.clone(),
-            journal: recorded.journal.clone(),
-            system,
-            workspace: workspace.root().display().to_string(),
-            options: with.options,
-        };
+            setup.system.clone_from(&rebuilt.meta.system_prompt);
+        }
         let session = match rebuilt {
             Some(rebuilt) => Session::resume(setup, rebuilt)?,
             None => Session::begin(setup)?,
         };
+        let environment = session.environment().clone();
         Ok(Self { recorded, session, environment })
     }
 
@@ -164,12 +155,4 @@ impl Conversation {
     pub(crate) fn seal(&mut self, end: &RunEnd) -> Result<(), Failure> {
         self.recorded.seal(end.status.as_str())
     }
-}
-
-/// The instructions for an environment's tools.
-pub(crate) fn prompt_for(environment: &Environment, workspace: &Workspace) -> String {
-    let now = now();
-    let date = now.get(..10).unwrap_or_default();
-    let surroundings = PromptSurroundings { workspace: workspace.root(), platform: std::env::consts::OS, date };
-    system_prompt(environment.specs(), &surroundings)
 }

@@ -7,7 +7,7 @@ use std::{
 
 use toolgate_runtime::{
     approver::Approver,
-    environment::{Environment, MAX_PARALLEL, Setup},
+    environment::{MAX_PARALLEL, Setup},
     output::spill::SpillFolder,
     process::{
         command_env::EnvPolicy,
@@ -35,12 +35,8 @@ pub(crate) struct Wish {
     pub(crate) login: bool,
 }
 
-/// An environment with the built-in tools.
-pub(crate) fn environment(
-    wish: Wish,
-    recorded: &Recorded,
-    surroundings: &Surroundings,
-) -> Result<Environment, Failure> {
+/// What an environment with the built-in tools is made of.
+pub(crate) fn environment(wish: Wish, recorded: &Recorded, surroundings: &Surroundings) -> Result<Setup, Failure> {
     let mut registry = Registry::default();
     for tool in builtin() {
         registry.add(tool).map_err(|error| Failure::configuration(error.to_string()))?;
@@ -49,7 +45,7 @@ pub(crate) fn environment(
     let env = EnvSource::new(surroundings.vars(), login, EnvPolicy::default());
     let commands =
         CommandSetup { takes_input: wish.converses, yields: wish.converses, ..CommandSetup::new(supervisor(), env) };
-    Ok(Environment::new(Setup {
+    Ok(Setup {
         session: recorded.id(),
         registry,
         approver: wish.approver,
@@ -59,7 +55,7 @@ pub(crate) fn environment(
         spills: Some(SpillFolder::new(recorded.spill_folder())),
         parallel: true,
         max_parallel: MAX_PARALLEL,
-    }))
+    })
 }
 
 /// This program, as a supervisor. By the kernel's own link to it, so that an update of the file does not change what runs.

@@ -143,6 +143,14 @@ pub struct ModelSetup {
     pub vision: bool,
 }
 
+impl ModelSetup {
+    /// A model that sees images.
+    pub fn new(api: Api, provider: &str, model: &str, endpoint: Endpoint) -> Self {
+        let id = ModelId { provider: provider.to_owned(), model: model.to_owned() };
+        Self { api, id, endpoint, vision: true }
+    }
+}
+
 /// A model behind its wire. Connects to nothing yet: the HTTP client is made for the first request.
 ///
 /// # Errors

@@ -2,3 +2,4 @@
 #![allow(clippy::unwrap_used, clippy::expect_used, clippy::disallowed_methods, missing_docs, unreachable_pub)]
 
 mod provider;
+mod session;

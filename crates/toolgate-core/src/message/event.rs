@@ -31,9 +31,9 @@ payloads! {
         /// Tokens used.
         TokenUsage(TokenUsage) = "token_usage",
         /// A compaction starts.
-        CompactionBegin(Plain) = "compaction_begin",
+        CompactionBegin(CompactionBegin) = "compaction_begin",
         /// A compaction is over.
-        CompactionEnd(Plain) = "compaction_end",
+        CompactionEnd(CompactionEnd) = "compaction_end",
         /// The run ended before its answer was whole.
         Abort(Abort) = "abort",
         /// A child session, whose trace stands beside this one.
@@ -247,5 +247,44 @@ payload! {
         records: u64,
         /// `completed`, `failed`, `aborted`, `waiting` or `limit`.
         status: String,
+    }
+}
+
+payload! {
+    /// A compaction starts.
+    CompactionBegin {
+        /// `context`, `turns` or `manual`.
+        #[serde(default)]
+        reason: String,
+        /// `summarize` or `discard`.
+        #[serde(default)]
+        mode: String,
+        /// Tokens of the last request.
+        #[serde(default)]
+        context: u64,
+        /// Turns.
+        #[serde(default)]
+        turns: u64,
+    }
+}
+
+payload! {
+    /// A compaction is over.
+    CompactionEnd {
+        /// As at its begin.
+        #[serde(default)]
+        reason: String,
+        /// As at its begin.
+        #[serde(default)]
+        mode: String,
+        /// `completed`, `failed` or `aborted`.
+        #[serde(default)]
+        status: String,
+        /// What went wrong.
+        #[serde(default, skip_serializing_if = "Option::is_none")]
+        error_message: Option<String>,
+        /// 1-based.
+        #[serde(default, skip_serializing_if = "Option::is_none")]
+        attempt: Option<u32>,
     }
 }

@@ -13,7 +13,7 @@ use toolgate_core::{
 };
 use toolgate_runtime::{
     approver::{OnAsk, Unattended},
-    environment::CallEnd,
+    environment::{CallEnd, Environment},
     trace::Observer,
     workspace::Workspace,
 };
@@ -72,7 +72,7 @@ impl Call {
         let wish = Wish { approver, workspace, converses: false, login: true };
         let end = block_on(async {
             let interrupt = interruptible()?;
-            let environment = wiring::environment(wish, &recorded, surroundings)?;
+            let environment = Environment::new(wiring::environment(wish, &recorded, surroundings)?);
             environment.announce()?;
             // No model is asked here, so the login shell is read beside the check; a call that never starts does not wait for it.
             let commands = environment.commands().clone();

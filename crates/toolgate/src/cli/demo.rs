@@ -6,7 +6,7 @@ use std::{path::Path, sync::Arc};
 use serde_json::json;
 use toolgate_agent::{
     scripted::{Scripted, Step},
-    session::{RunOptions, RunStatus, Session, SessionSetup},
+    session::{RunStatus, Session, SessionSetup},
 };
 use toolgate_core::{
     approval::ApprovalMode,
@@ -20,7 +20,6 @@ use toolgate_runtime::{
 
 use super::{block_on, interruptible, print};
 use crate::{
-    conversation::prompt_for,
     failure::{Failure, INTERRUPTED},
     recorded::Recorded,
     state::State,
@@ -43,26 +42,18 @@ pub(super) fn run(surroundings: &Surroundings) -> Result<u8, Failure> {
     let policy = Policy { rules: vec![rule] };
     let wish = Wish {
         approver: Arc::new(Unattended::new(ApprovalMode::AllowAll, policy, OnAsk::Deny)),
-        workspace: workspace.clone(),
+        workspace,
         converses: true,
         login: false,
     };
     print::data("A scripted model, the real gate, real commands. Lines with > are calls that run.\n");
     let status = block_on(async {
         let interrupt = interruptible()?;
-        let environment = Arc::new(wiring::environment(wish, &recorded, surroundings)?);
-        let setup = SessionSetup {
-            id: recorded.id(),
-            provider: Arc::new(Scripted::new(script())),
-            system: prompt_for(&environment, &workspace),
-            environment: environment.clone(),
-            journal: recorded.journal.clone(),
-            workspace: workspace.root().display().to_string(),
-            options: RunOptions::default(),
-        };
+        let setup = wiring::environment(wish, &recorded, surroundings)?;
+        let setup = SessionSetup::new(Arc::new(Scripted::new(script())), setup);
         let mut session = Session::begin(setup)?;
         let end = session.run(Some("Make a note, count its words, then clean up."), &interrupt).await?;
-        environment.close().await;
+        session.close().await;
         Ok(end.status)
     })?;
     recorded.seal(status.as_str())?;
