@@ -32,6 +32,8 @@ pub(crate) struct Opened {
     entry: Indexed,
     /// What its trace says; a new session has none.
     pub(crate) rebuilt: Option<Rebuilt>,
+    /// Whether what its trace says is another session's, which this new one begins with.
+    forked: bool,
     pub(crate) workspace: Workspace,
 }
 
@@ -59,7 +61,7 @@ impl Opened {
         let trace = state.trace_path(&session_id);
         let file = TraceFile::create(&trace, secrets)?;
         let entry = Indexed::new("run", session_id, workspace.root().to_owned(), trace);
-        Ok(Self { state, file, entry, rebuilt: None, workspace })
+        Ok(Self { state, file, entry, rebuilt: None, forked: false, workspace })
     }
 
     /// The newest session of a workspace; none when it has none.
@@ -94,7 +96,15 @@ impl Opened {
             whole.map_err(|broken| Failure::from(TraceError::Broken { path, broken }))?;
         }
         let rebuilt = Rebuilt::read(&bytes).map_err(|error| Failure::run(error.to_string()))?;
-        Ok(Self { state, file, entry, rebuilt: Some(rebuilt), workspace })
+        Ok(Self { state, file, entry, rebuilt: Some(rebuilt), forked: false, workspace })
+    }
+
+    /// A new session that begins with what this one has said. This one stays as it is.
+    pub(crate) fn fork(self, secrets: &[String]) -> Result<Self, Failure> {
+        let mut new = Self::new(self.state, self.workspace, secrets)?;
+        new.entry.kept = self.entry.kept;
+        (new.forked, new.rebuilt) = (self.rebuilt.is_some(), self.rebuilt);
+        Ok(new)
     }
 
     /// The session's id.
@@ -116,7 +126,7 @@ impl Opened {
 impl Conversation {
     /// Makes a session of what was opened.
     pub(crate) fn begin(opened: Opened, with: With, surroundings: &Surroundings) -> Result<Self, Failure> {
-        let Opened { state, file, mut entry, rebuilt, workspace } = opened;
+        let Opened { state, file, mut entry, rebuilt, forked, workspace } = opened;
         entry.kept = with.kept;
         let recorded = Recorded::go_on(state, entry, file, with.observer)?;
         let wish = Wish { approver: with.approver, workspace: workspace.clone(), converses: true, login: true };
@@ -127,6 +137,7 @@ impl Conversation {
             setup.system.clone_from(&rebuilt.meta.system_prompt);
         }
         let session = match rebuilt {
+            Some(rebuilt) if forked => Session::fork(setup, rebuilt)?,
             Some(rebuilt) => Session::resume(setup, rebuilt)?,
             None => Session::begin(setup)?,
         };

@@ -1,5 +1,6 @@
 //! The agent's integration tests, in one binary.
 #![allow(clippy::unwrap_used, clippy::expect_used, clippy::disallowed_methods, missing_docs, unreachable_pub)]
 
+mod examples;
 mod provider;
 mod session;

@@ -7,7 +7,7 @@ use clap::{Args, ValueEnum};
 use serde_json::json;
 use toolgate_agent::{
     history::Rebuilt,
-    provider::{Endpoint, ModelId, Provider, chat::ChatProvider},
+    provider::{Endpoint, ModelId, Provider, Stop, chat::ChatProvider},
     scripted::{Scripted, Step},
     session::{RunEnd, RunOptions, RunStatus},
 };
@@ -58,6 +58,9 @@ pub(super) struct Run {
     /// Go on with this session.
     #[arg(short = 'r', long, value_name = "ID")]
     resume: Option<String>,
+    /// Go on in a new session that begins with what that one has said; the old one stays as it is.
+    #[arg(long)]
+    fork: bool,
     #[command(flatten)]
     common: Common,
 }
@@ -83,7 +86,11 @@ enum OnAskArg {
 impl Run {
     pub(super) fn run(self, surroundings: &Surroundings) -> Result<u8, Failure> {
         let prompt = self.prompt()?;
-        let opened = self.open(state(surroundings)?, &surroundings.secrets())?;
+        let secrets = surroundings.secrets();
+        let mut opened = self.open(state(surroundings)?, &secrets)?;
+        if self.fork {
+            opened = opened.fork(&secrets)?;
+        }
         let kept = self.choices(opened.kept());
         let provider = self.provider(opened.rebuilt.as_ref(), &kept, surroundings)?;
         let on_ask = if kept.waits { OnAsk::Wait } else { OnAsk::Deny };
@@ -129,6 +136,9 @@ impl Run {
             }
             other => other.map(str::to_owned),
         };
+        if self.fork && !self.go_on && self.resume.is_none() {
+            return Err(Failure::usage("--fork needs a session to fork").hint("add -c, or -r ID"));
+        }
         match prompt {
             Some(text) if text.trim().is_empty() => {
                 Err(Failure::usage("the task is empty").hint("toolgate run \"what to do\""))
@@ -216,7 +226,7 @@ impl Run {
 
     fn report(&self, end: &RunEnd, entry: &Indexed) -> u8 {
         let (code, line) = match &end.status {
-            RunStatus::Completed => (0, None),
+            RunStatus::Completed => (0, unusual(end.stop)),
             RunStatus::Waiting(keys) => {
                 let open: Vec<&str> = keys.iter().map(|key| key.call.as_str()).collect();
                 let again = format!("toolgate run -r {} --approve MODE", entry.session_id);
@@ -262,6 +272,17 @@ impl Run {
 
 fn count(questions: usize) -> String {
     if questions == 1 { "1 question is".into() } else { format!("{questions} questions are") }
+}
+
+/// What people should know about the way in which the last answer ended.
+fn unusual(stop: Option<Stop>) -> Option<String> {
+    let what = match stop? {
+        Stop::End | Stop::ToolCalls | Stop::StopSequence => return None,
+        Stop::MaxTokens => "the answer was cut off at its length limit; -c asks for more",
+        Stop::Filtered => "the provider held the answer, or a part of it, back",
+        Stop::Pause => "the provider paused the answer again and again, so this is only a part of it",
+    };
+    Some(format!("note: {what}"))
 }
 
 fn requests(limit: u32) -> String {

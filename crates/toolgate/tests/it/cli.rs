@@ -375,3 +375,21 @@ fn a_trace_is_the_same_by_any_name() {
     let output = place.toolgate(&["trace", "verify", name]).current_dir(trace.parent().unwrap()).output().unwrap();
     assert_eq!(outcome(output).0, 6);
 }
+
+#[test]
+fn a_fork_begins_with_what_was_said_and_leaves_the_other_session_alone() {
+    let place = Place::new();
+    let script = place.script(&json!([{ "text": "one" }, { "text": "two" }, { "text": "three" }]));
+    let with = |args: &[&str]| place.run(&[&["run", "--api", "script", "--model", &script], args].concat());
+    assert_eq!(with(&["first"]).1, "one\n");
+    let (first, before) = (place.trace(), std::fs::read(place.trace()).unwrap());
+    assert_eq!(with(&["-c", "--fork", "second"]).1, "two\n", "the model has been asked once before");
+    assert_eq!(std::fs::read(&first).unwrap(), before);
+    let fork = place.trace();
+    assert_ne!(fork, first);
+    let (code, out, _) = place.run(&["trace", "verify", fork.to_str().unwrap()]);
+    assert!(code == 0 && out.contains("holds"), "{out}");
+    assert_eq!(with(&["-c", "third"]).1, "three\n", "the fork goes on by itself");
+    let (code, _, err) = with(&["--fork", "x"]);
+    assert!(code == 2 && err.contains("-r ID"), "{err}");
+}
