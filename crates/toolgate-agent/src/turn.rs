@@ -15,7 +15,7 @@ use toolgate_core::{
 use toolgate_runtime::trace::{Journal, TraceError};
 
 use crate::{
-    provider::{ErrorClass, ModelEvent, ModelId, Provider, ProviderError, Request, Stop, Usage},
+    provider::{ErrorClass, ModelEvent, ModelId, Provider, ProviderError, Request, Stop, Usage, Withdrawn},
     session::Attempts,
 };
 
@@ -207,6 +207,16 @@ impl Draft {
             ModelEvent::Opaque(own) => {
                 self.close_parts(journal);
                 self.keep(own);
+            }
+            ModelEvent::Withdrawn(Withdrawn::Block) => {
+                if self.open.is_some() {
+                    self.close_parts(journal);
+                    self.blocks.pop();
+                }
+            }
+            ModelEvent::Withdrawn(Withdrawn::Answer) => {
+                self.close_parts(journal);
+                self.blocks.clear();
             }
             ModelEvent::CallStart { index, id, name } => {
                 self.close_parts(journal);

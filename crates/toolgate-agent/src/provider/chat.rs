@@ -2,85 +2,62 @@
 //!
 //! `Chat` reads answers; the deviations it bears are those that real servers were recorded with: calls without
 //! index or id, names that come late, whole calls in one piece, usage in several places, content as a list, reasoning under two
-//! names or between `<think>` tags, errors in the middle and after the end.
+//! names or between `<think>` tags, errors in the middle and after the end. How requests are written is in `form`.
 
-use std::{
-    collections::{HashMap, HashSet, VecDeque},
-    sync::{Arc, Mutex, PoisonError},
-};
+mod form;
+mod think;
 
-use reqwest::header;
-use serde_json::{Value, json, value::to_raw_value};
-use toolgate_core::tool::ToolCall;
-use toolgate_runtime::BoxFuture;
+use std::collections::VecDeque;
+
+use serde_json::{Map, Value, json};
+
+pub(super) use form::{ChatForm, effort};
 
 use super::{
-    Answer, Endpoint, ErrorClass, ModelEvent, ModelId, Provider, ProviderError, Request, Stop, Usage,
-    http::{HttpAnswer, Line, Progress, Wire},
-    writer::{REASONING_FIELDS, Writer, is_json},
+    ErrorClass, ModelEvent, ProviderError, Stop, Usage,
+    calls::{Call, Calls, is_json},
+    http::{Progress, Wire},
+    json::{filled, parse},
+    native::Origin,
 };
+use think::ThinkTags;
 
-/// A model behind a Chat Completions endpoint.
-pub struct ChatProvider {
-    id: ModelId,
-    line: Line,
-    writer: Mutex<Writer>,
-}
-
-impl ChatProvider {
-    /// Connects to nothing yet: the HTTP client is made for the first request.
-    ///
-    /// # Errors
-    /// An address that is none, a key that no header can carry.
-    pub fn new(id: ModelId, endpoint: Endpoint) -> Result<Self, ProviderError> {
-        let line = Line::new(endpoint, "/chat/completions", (header::AUTHORIZATION, "Bearer "))?;
-        let writer = Mutex::new(Writer::new(&id, &line.host()));
-        Ok(Self { id, line, writer })
-    }
-}
-
-impl Provider for ChatProvider {
-    fn model(&self) -> &ModelId {
-        &self.id
-    }
-
-    fn stream<'a>(&'a self, request: Request<'a>) -> BoxFuture<'a, Result<Box<dyn Answer>, ProviderError>> {
-        Box::pin(async move {
-            let (body, ids) = self.writer.lock().unwrap_or_else(PoisonError::into_inner).write(&request);
-            let response = self.line.post(body).await?;
-            let wire = Chat { model: self.id.to_string(), taken: ids, ..Chat::default() };
-            Ok(Box::new(HttpAnswer::new(&self.line, response, wire)) as Box<dyn Answer>)
-        })
-    }
-}
+/// The names under which reasoning comes, the more usual one first.
+const REASONING_FIELDS: [&str; 2] = ["reasoning_content", "reasoning"];
 
 /// Reads an answer.
-#[derive(Default)]
-pub(crate) struct Chat {
-    model: String,
-    taken: Arc<HashSet<String>>,
-    /// Ids that calls of this answer have, and how often each given id was asked for.
-    given_out: HashSet<String>,
-    numbers: HashMap<String, usize>,
-    calls: Vec<Call>,
+pub(super) struct Chat {
+    origin: Origin,
+    calls: Calls,
     think: ThinkTags,
-    reasoning_field: Option<&'static str>,
+    /// Under which name the reasoning that stands open came, or [`PART`].
+    reasoning: Option<&'static str>,
+    /// OpenRouter's own form of the reasoning, pieces with the same index joined.
+    details: Vec<Map<String, Value>>,
     stop: Option<Stop>,
+    refused: bool,
     /// The length limit was hit, whatever the stop reason says.
     cut: bool,
     usage: Option<Usage>,
 }
 
-/// A call as far as it has come.
-struct Call {
-    /// The provider's index.
-    key: Option<u64>,
-    /// The provider's id; may be empty.
-    given: String,
-    /// The id in the session; empty until the call has a name.
-    id: String,
-    name: String,
-    arguments: String,
+/// Reasoning that came as a part of a content list, as Mistral sends it.
+const PART: &str = "part";
+
+impl Chat {
+    pub(super) fn new(calls: Calls, origin: Origin) -> Self {
+        Self {
+            origin,
+            calls,
+            think: ThinkTags::default(),
+            reasoning: None,
+            details: Vec::new(),
+            stop: None,
+            refused: false,
+            cut: false,
+            usage: None,
+        }
+    }
 }
 
 impl Wire for Chat {
@@ -117,22 +94,16 @@ impl Wire for Chat {
             return Err(ProviderError::new(ErrorClass::Cut, "ended the answer without a stop reason"));
         };
         self.end_reasoning(out);
-        let cut = self.cut || stop == Stop::MaxTokens;
-        let last = self.calls.len().wrapping_sub(1);
-        for index in 0..self.calls.len() {
-            self.announce(index, out);
-            let Call { id, name, arguments, .. } = &self.calls[index];
-            let arguments = if matches!(arguments.trim(), "" | "null") { "{}" } else { arguments };
-            let whole = is_json(arguments);
-            let call = ToolCall { id: id.clone(), name: name.clone(), arguments: arguments.to_owned() };
-            // A limit can fall inside a number, and what is left still parses.
-            let valid = whole && !(cut && index == last);
-            out.push_back(ModelEvent::Call { index, call, valid, native: None });
+        if !self.details.is_empty() {
+            let details = json!({ "reasoning_details": std::mem::take(&mut self.details) });
+            out.extend(self.origin.wrap(&details).map(ModelEvent::Opaque));
         }
+        self.calls.finish(self.cut || stop == Stop::MaxTokens, true, out);
         out.push_back(ModelEvent::End(match (stop, self.calls.is_empty()) {
             // Some servers say `stop` where they mean their calls, and the other way round.
             (Stop::End | Stop::StopSequence, false) => Stop::ToolCalls,
             (Stop::ToolCalls, true) => Stop::End,
+            (Stop::End, true) if self.refused => Stop::Filtered,
             _ => stop,
         }));
         Ok(())
@@ -144,21 +115,26 @@ impl Chat {
         for field in REASONING_FIELDS {
             // Some gateways send both names with the same text.
             if let Some(text) = filled(&delta[field]) {
-                self.reasoning_field = self.reasoning_field.or(Some(field));
+                self.reasoning = self.reasoning.or(Some(field));
                 out.push_back(ModelEvent::Thinking(text.to_owned()));
                 break;
             }
         }
-        let speaks = filled(&delta["content"]).is_some() || delta["tool_calls"].is_array();
+        for detail in delta["reasoning_details"].as_array().into_iter().flatten() {
+            self.take_detail(detail);
+        }
+        let speaks =
+            filled(&delta["content"]).is_some() || delta["tool_calls"].as_array().is_some_and(|list| !list.is_empty());
         if speaks {
             self.end_reasoning(out);
         }
         match &delta["content"] {
             Value::String(text) => self.think.push(text, out),
-            Value::Array(parts) => parts.iter().for_each(|part| take_part(part, out)),
+            Value::Array(parts) => parts.iter().for_each(|part| self.take_part(part, out)),
             _ => {}
         }
         if let Some(text) = filled(&delta["refusal"]) {
+            self.refused = true;
             out.push_back(ModelEvent::Refusal(text.to_owned()));
         }
         for fragment in delta["tool_calls"].as_array().into_iter().flatten() {
@@ -171,10 +147,55 @@ impl Chat {
 
     /// The reasoning is over: under which name it came is kept with it, so that it can go back.
     fn end_reasoning(&mut self, out: &mut VecDeque<ModelEvent>) {
-        if let Some(field) = self.reasoning_field.take()
-            && let Ok(raw) = to_raw_value(&json!({ "model": self.model, "field": field }))
+        if let Some(field) = self.reasoning.take()
+            && self.details.is_empty()
         {
-            out.push_back(ModelEvent::Native(raw));
+            out.extend(self.origin.wrap(&json!({ "field": field })).map(ModelEvent::Native));
+        }
+    }
+
+    /// A piece of OpenRouter's reasoning. All of it stays together until the end, since a signature may come late.
+    fn take_detail(&mut self, detail: &Value) {
+        let Some(piece) = detail.as_object() else { return };
+        let own = |held: &&mut Map<String, Value>| {
+            held.get("index") == piece.get("index") && held.get("type") == piece.get("type")
+        };
+        let Some(held) = self.details.iter_mut().rfind(own).filter(|_| piece.contains_key("index")) else {
+            self.details.push(piece.clone());
+            return;
+        };
+        for (name, value) in piece {
+            match (held.get_mut(name), value) {
+                (Some(Value::String(text)), Value::String(more))
+                    if matches!(name.as_str(), "text" | "summary" | "data") =>
+                {
+                    text.push_str(more);
+                }
+                (Some(_), Value::Null) => {}
+                (Some(_), Value::String(empty)) if empty.is_empty() => {}
+                _ => drop(held.insert(name.clone(), value.clone())),
+            }
+        }
+    }
+
+    /// A part of Mistral's content lists.
+    fn take_part(&mut self, part: &Value, out: &mut VecDeque<ModelEvent>) {
+        match part["type"].as_str() {
+            Some("text") => {
+                if let Some(text) = filled(&part["text"]) {
+                    self.end_reasoning(out);
+                    out.push_back(ModelEvent::Text(text.to_owned()));
+                }
+            }
+            Some("thinking") => {
+                let inner =
+                    part["thinking"].as_array().into_iter().flatten().filter_map(|piece| filled(&piece["text"]));
+                for text in inner.chain(filled(&part["thinking"])) {
+                    self.reasoning = Some(PART);
+                    out.push_back(ModelEvent::Thinking(text.to_owned()));
+                }
+            }
+            _ => {}
         }
     }
 
@@ -188,17 +209,11 @@ impl Chat {
             // Some servers send the object itself.
             other => other.to_string(),
         };
-        let index = self.call_for(key, id, name, &arguments).unwrap_or_else(|| {
-            self.calls.push(Call {
-                key,
-                given: String::new(),
-                id: String::new(),
-                name: String::new(),
-                arguments: String::new(),
-            });
-            self.calls.len() - 1
-        });
-        let call = &mut self.calls[index];
+        let index = match self.call_for(key, id, name, &arguments) {
+            Some(index) => index,
+            None => self.calls.begin(Call { key, ..Call::default() }, out),
+        };
+        let call = self.calls.get_mut(index);
         // Later fragments repeat the name as "" or null, and some the id as another one: the first stands.
         if call.name.is_empty() {
             call.name = name.to_owned();
@@ -206,27 +221,24 @@ impl Chat {
         if call.given.is_empty() {
             call.given = id.to_owned();
         }
-        call.arguments.push_str(&arguments);
-        if call.id.is_empty() {
-            if !call.name.is_empty() {
-                self.announce(index, out);
-            }
-        } else if !arguments.is_empty() {
-            out.push_back(ModelEvent::CallArguments { index, delta: arguments });
+        let named = !call.name.is_empty();
+        self.calls.push(index, &arguments, out);
+        if named {
+            self.calls.announce(index, out);
         }
     }
 
     /// The call that a fragment goes on with; `None` when it begins one.
     fn call_for(&self, key: Option<u64>, id: &str, name: &str, arguments: &str) -> Option<usize> {
         let at = match key {
-            Some(_) => self.calls.iter().rposition(|call| call.key == key)?,
+            Some(_) => self.calls.list().iter().rposition(|call| call.key == key)?,
             None if !id.is_empty() => {
-                let named = self.calls.iter().rposition(|call| call.given == id);
-                return named.or_else(|| self.calls.len().checked_sub(1).filter(|_| name.is_empty()));
+                let named = self.calls.list().iter().rposition(|call| call.given == id);
+                return named.or_else(|| self.calls.list().len().checked_sub(1).filter(|_| name.is_empty()));
             }
-            None => self.calls.len().checked_sub(1)?,
+            None => self.calls.list().len().checked_sub(1)?,
         };
-        let call = &self.calls[at];
+        let call = &self.calls.list()[at];
         if name.is_empty() || call.name.is_empty() {
             return Some(at);
         }
@@ -236,39 +248,6 @@ impl Chat {
         let whole = || call.arguments.ends_with('}') && is_json(&call.arguments);
         let again = id.is_empty() && !arguments.is_empty() && whole();
         (!(other_id || other_name || again)).then_some(at)
-    }
-
-    /// Gives a call its id and tells of it, once.
-    fn announce(&mut self, index: usize, out: &mut VecDeque<ModelEvent>) {
-        if !self.calls[index].id.is_empty() {
-            return;
-        }
-        let given = self.calls[index].given.clone();
-        let id = self.unique(&given);
-        let call = &mut self.calls[index];
-        call.id.clone_from(&id);
-        out.push_back(ModelEvent::CallStart { index, id, name: call.name.clone() });
-        if !call.arguments.is_empty() {
-            out.push_back(ModelEvent::CallArguments { index, delta: call.arguments.clone() });
-        }
-    }
-
-    /// An id that no other call of the session has. The next number of each id is remembered, so that an answer full of equal ids costs
-    /// no more than one of different ones.
-    fn unique(&mut self, given: &str) -> String {
-        loop {
-            let next = self.numbers.entry(given.to_owned()).or_insert(0);
-            *next += 1;
-            let id = match (given.is_empty(), *next) {
-                // Nine letters and digits: what the strictest server (Mistral) takes back.
-                (true, number) => format!("call{:05}", self.taken.len() + number),
-                (false, 1) => given.to_owned(),
-                (false, number) => format!("{given}#{number}"),
-            };
-            if !self.taken.contains(&id) && self.given_out.insert(id.clone()) {
-                return id;
-            }
-        }
     }
 
     fn take_finish(&mut self, choice: &Value) -> Result<(), ProviderError> {
@@ -289,23 +268,6 @@ impl Chat {
         });
         Ok(())
     }
-}
-
-/// A part of Mistral's content lists.
-fn take_part(part: &Value, out: &mut VecDeque<ModelEvent>) {
-    match part["type"].as_str() {
-        Some("text") => out.extend(filled(&part["text"]).map(|text| ModelEvent::Text(text.to_owned()))),
-        Some("thinking") => {
-            let inner = part["thinking"].as_array().into_iter().flatten().filter_map(|piece| filled(&piece["text"]));
-            out.extend(inner.chain(filled(&part["thinking"])).map(|text| ModelEvent::Thinking(text.to_owned())));
-        }
-        _ => {}
-    }
-}
-
-/// A text with something in it.
-fn filled(value: &Value) -> Option<&str> {
-    value.as_str().filter(|text| !text.is_empty())
 }
 
 /// Errors come as `error`, as a flat object, in a choice, and under any of these with a good status.
@@ -339,113 +301,4 @@ fn usage_of(value: &Value) -> Option<Usage> {
         cache_write: first(&["/prompt_tokens_details/cache_write_tokens", "/cache_creation_input_tokens"]),
         reasoning,
     })
-}
-
-/// JSON, also where a character outside the basic plane was cut into two halves: each becomes U+FFFD.
-fn parse(data: &str) -> Option<Value> {
-    serde_json::from_str(data).ok().or_else(|| {
-        let mut mended = String::with_capacity(data.len());
-        let mut rest = data;
-        while let Some(at) = rest.find('\\') {
-            let (before, escape) = rest.split_at(at);
-            mended.push_str(before);
-            let unit = |text: &str| u16::from_str_radix(text.strip_prefix("\\u")?.get(..4)?, 16).ok();
-            let pair = matches!(unit(escape), Some(0xD800..0xDC00))
-                && matches!(escape.get(6..).and_then(unit), Some(0xDC00..0xE000));
-            let length = match unit(escape) {
-                Some(0xD800..0xE000) if !pair => {
-                    mended.push_str("\\ufffd");
-                    rest = &escape[6..];
-                    continue;
-                }
-                Some(_) if pair => 12,
-                Some(_) => 6,
-                // Two bytes at most are taken, and never half a character.
-                None => escape.char_indices().nth(2).map_or(escape.len(), |(end, _)| end),
-            };
-            mended.push_str(&escape[..length]);
-            rest = &escape[length..];
-        }
-        mended.push_str(rest);
-        serde_json::from_str(&mended).ok()
-    })
-}
-
-/// Takes reasoning out of a text that opens with `<think>`, as small local models write it. The tags may be cut anywhere.
-#[derive(Default)]
-struct ThinkTags {
-    state: Think,
-    /// What may turn out to be a tag.
-    held: String,
-}
-
-#[derive(Default, Clone, Copy, PartialEq, Eq)]
-enum Think {
-    /// Nothing but blanks and perhaps the beginning of a tag has come.
-    #[default]
-    Undecided,
-    Inside,
-    /// Behind the closing tag; blanks before the text are the template's.
-    Behind,
-    Text,
-}
-
-const OPEN_TAG: &str = "<think>";
-const CLOSE_TAG: &str = "</think>";
-
-impl ThinkTags {
-    fn push(&mut self, text: &str, out: &mut VecDeque<ModelEvent>) {
-        if self.state == Think::Text {
-            if !text.is_empty() {
-                out.push_back(ModelEvent::Text(text.to_owned()));
-            }
-            return;
-        }
-        self.held.push_str(text);
-        if self.state == Think::Undecided {
-            let lead = self.held.trim_start();
-            if let Some(inside) = lead.strip_prefix(OPEN_TAG) {
-                (self.state, self.held) = (Think::Inside, inside.to_owned());
-            } else if !OPEN_TAG.starts_with(lead) {
-                self.state = Think::Text;
-            }
-        }
-        if self.state == Think::Inside {
-            let (end, behind) = match self.held.find(CLOSE_TAG) {
-                Some(end) => (end, Some(end + CLOSE_TAG.len())),
-                // The tag's beginning may stand at the end of what has come.
-                None => (
-                    (1..CLOSE_TAG.len())
-                        .rev()
-                        .find(|&n| self.held.ends_with(&CLOSE_TAG[..n]))
-                        .map_or(self.held.len(), |n| self.held.len() - n),
-                    None,
-                ),
-            };
-            if end > 0 {
-                out.push_back(ModelEvent::Thinking(self.held[..end].to_owned()));
-            }
-            self.held.drain(..behind.unwrap_or(end));
-            if behind.is_some() {
-                self.state = Think::Behind;
-            }
-        }
-        if self.state == Think::Behind && !self.held.trim_start().is_empty() {
-            self.held = self.held.trim_start().to_owned();
-            self.state = Think::Text;
-        }
-        if self.state == Think::Text && !self.held.is_empty() {
-            out.push_back(ModelEvent::Text(std::mem::take(&mut self.held)));
-        }
-    }
-
-    fn finish(&mut self, out: &mut VecDeque<ModelEvent>) {
-        let held = std::mem::take(&mut self.held);
-        match self.state {
-            _ if held.is_empty() => {}
-            Think::Inside => out.push_back(ModelEvent::Thinking(held)),
-            Think::Behind => {}
-            Think::Undecided | Think::Text => out.push_back(ModelEvent::Text(held)),
-        }
-    }
 }

@@ -7,7 +7,7 @@ use reqwest::{Client, Url, header};
 use tokio::{sync::OnceCell, time::timeout};
 use toolgate_runtime::BoxFuture;
 
-use super::{Answer, ErrorClass, ModelEvent, ProviderError, error, sse};
+use super::{Answer, Api, ErrorClass, ModelEvent, ProviderError, address, error, sse};
 
 /// How long a connection may take. Every provider answers in well under a second; a dead address should not hold a run.
 const CONNECT_LIMIT: Duration = Duration::from_secs(10);
@@ -77,30 +77,23 @@ pub(crate) struct Line {
 }
 
 impl Line {
-    /// `path` is joined to the endpoint's base; `auth` names the header of the key and what stands before it.
-    pub(crate) fn new(endpoint: Endpoint, path: &str, auth: (header::HeaderName, &str)) -> Result<Self, ProviderError> {
-        let invalid = |what| ProviderError::new(ErrorClass::InvalidRequest, what);
-        let mut url = Url::parse(endpoint.base_url.trim())
-            .ok()
-            .filter(|url| matches!(url.scheme(), "http" | "https") && url.has_host())
-            .ok_or_else(|| invalid("base_url is not an http:// or https:// address"))?;
-        let base = url.path().trim_end_matches('/').to_owned();
-        if !base.ends_with(path) {
-            url.set_path(&format!("{base}{path}"));
-        }
-        let mut headers = header::HeaderMap::new();
-        headers.insert(header::CONTENT_TYPE, header::HeaderValue::from_static("application/json"));
-        if let Some(key) = endpoint.key.as_deref().map(str::trim).filter(|key| !key.is_empty()) {
-            let mut value = header::HeaderValue::from_str(&format!("{}{key}", auth.1)).map_err(|_| {
-                ProviderError::new(
-                    ErrorClass::Auth,
-                    "cannot be sent its key, which holds a character that no header carries",
-                )
-                .at(&host_of(&url), None)
-            })?;
-            value.set_sensitive(true);
-            headers.insert(auth.0, value);
-        }
+    /// The line to a model.
+    ///
+    /// # Errors
+    /// An address that is none, a key that no header can carry.
+    pub(crate) fn new(api: Api, model: &str, endpoint: Endpoint) -> Result<Self, ProviderError> {
+        let url = address::of_model(api, &endpoint.base_url, model)?;
+        let headers = address::headers(api, endpoint.key.as_deref()).map_err(|error| error.at(&host_of(&url), None))?;
+        Ok(Self { endpoint, url, headers, client: OnceCell::new() })
+    }
+
+    /// The line to a provider's list of models.
+    ///
+    /// # Errors
+    /// As [`Line::new`].
+    pub(crate) fn to_list(api: Api, endpoint: Endpoint) -> Result<Self, ProviderError> {
+        let url = address::of_list(api, &endpoint.base_url)?;
+        let headers = address::headers(api, endpoint.key.as_deref()).map_err(|error| error.at(&host_of(&url), None))?;
         Ok(Self { endpoint, url, headers, client: OnceCell::new() })
     }
 
@@ -117,9 +110,40 @@ impl Line {
     /// Posts a body and comes back with the head of a good answer.
     pub(crate) async fn post(&self, body: Vec<u8>) -> Result<reqwest::Response, ProviderError> {
         let client = self.client.get_or_try_init(|| async { self.build() }).await?;
-        let request = client.post(self.url.clone()).headers(self.headers.clone()).body(body);
-        let silent = || self.place(ProviderError::new(ErrorClass::Timeout, silence()));
-        let response = timeout(IDLE_LIMIT, request.send()).await.map_err(|_| silent())?.map_err(|error| {
+        self.send(client.post(self.url.clone()).body(body), IDLE_LIMIT).await
+    }
+
+    /// Gets the whole of a good answer.
+    pub(crate) async fn get(&self, within: Duration) -> Result<Vec<u8>, ProviderError> {
+        let client = self.client.get_or_try_init(|| async { self.build() }).await?;
+        let whole = async {
+            let (mut response, mut body) = (self.send(client.get(self.url.clone()), within).await?, Vec::new());
+            while let Ok(Some(bytes)) = response.chunk().await {
+                body.extend_from_slice(&bytes);
+                if body.len() > MAX_ANSWER_BYTES {
+                    break;
+                }
+            }
+            Ok(body)
+        };
+        timeout(within, whole)
+            .await
+            .map_err(|_| self.place(ProviderError::new(ErrorClass::Timeout, silence(within))))?
+    }
+
+    /// A failure of what this host answered.
+    pub(crate) fn malformed(&self, what: &str) -> ProviderError {
+        self.place(ProviderError::new(ErrorClass::Malformed, what))
+    }
+
+    async fn send(
+        &self,
+        request: reqwest::RequestBuilder,
+        within: Duration,
+    ) -> Result<reqwest::Response, ProviderError> {
+        let request = request.headers(self.headers.clone());
+        let silent = || self.place(ProviderError::new(ErrorClass::Timeout, silence(within)));
+        let response = timeout(within, request.send()).await.map_err(|_| silent())?.map_err(|error| {
             let mut failure = match error.is_connect() {
                 true => ProviderError::unreachable(&error),
                 false => ProviderError::new(ErrorClass::Network, "closed the connection before it answered"),
@@ -173,13 +197,13 @@ impl Line {
     }
 }
 
-fn host_of(url: &Url) -> String {
+pub(super) fn host_of(url: &Url) -> String {
     let host = url.host_str().unwrap_or_default();
     url.port().map_or_else(|| host.to_owned(), |port| format!("{host}:{port}"))
 }
 
-fn silence() -> String {
-    format!("sent nothing for {} s", IDLE_LIMIT.as_secs())
+fn silence(limit: Duration) -> String {
+    format!("sent nothing for {} s", limit.as_secs_f32())
 }
 
 /// An answer's bytes on their way to a wire. The first byte that says something tells the form: some servers ignore `stream` and
@@ -212,7 +236,7 @@ impl<W: Wire> Body<W> {
             };
             bytes = &bytes[start..];
             self.form = match bytes[0] {
-                b'{' => Form::Json(Vec::new()),
+                b'{' | b'[' => Form::Json(Vec::new()),
                 b'<' => return Err(ProviderError::new(ErrorClass::Malformed, "answered with a web page")),
                 _ => Form::Events(sse::Reader::default()),
             };
@@ -288,7 +312,7 @@ impl<W: Wire> HttpAnswer<W> {
             Ok(Err(_)) => {
                 return Err(ProviderError::new(ErrorClass::Cut, "broke the connection in the middle of the answer"));
             }
-            Err(_) => return Err(ProviderError::new(ErrorClass::Timeout, silence())),
+            Err(_) => return Err(ProviderError::new(ErrorClass::Timeout, silence(limit))),
         };
         self.stopped |= progress == Progress::Stopped;
         if progress == Progress::Done {

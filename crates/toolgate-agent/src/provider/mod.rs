@@ -4,14 +4,25 @@
 //! HTTP line (`http`), the event stream (`sse`), the classes of errors (`error`). Text is forwarded at once; calls are handed out only when
 //! the answer is whole, right before its [`Stop`], so no caller can start one that the stream's end would have taken back.
 
-pub mod chat;
+mod address;
+mod calls;
+mod chat;
 mod error;
+mod gemini;
 mod http;
+mod json;
+mod list;
+mod messages;
+mod native;
 mod recording;
+mod responses;
 mod sse;
 mod writer;
 
-use std::{fmt, sync::Arc};
+use std::{
+    fmt,
+    sync::{Arc, Mutex, PoisonError},
+};
 
 use serde_json::{Value, value::RawValue};
 use toolgate_core::{
@@ -22,7 +33,17 @@ use toolgate_runtime::BoxFuture;
 
 pub use error::{ErrorClass, ProviderError};
 pub use http::Endpoint;
-pub use recording::parse_recording;
+pub use list::{ListedModel, list_models};
+pub use recording::{parse_pieces, parse_recording};
+
+use calls::Calls;
+use chat::{Chat, ChatForm};
+use gemini::{Gemini, GeminiForm};
+use http::{HttpAnswer, Line, Wire};
+use messages::{Messages, MessagesForm};
+use native::Origin;
+use responses::{Responses, ResponsesForm};
+use writer::{Form, Writer};
 
 /// A model is a provider's: the same name at another provider is another model.
 #[derive(Debug, Clone, PartialEq, Eq, Hash)]
@@ -156,12 +177,51 @@ impl ModelSetup {
 /// # Errors
 /// An address that is none, a key that no header can carry.
 pub fn connect(setup: ModelSetup) -> Result<Arc<dyn Provider>, ProviderError> {
-    match setup.api {
-        Api::OpenaiChat => Ok(Arc::new(chat::ChatProvider::new(setup.id, setup.endpoint)?)),
-        api => Err(ProviderError::new(
-            ErrorClass::InvalidRequest,
-            format!("speaks {}, which is not built yet", api.as_str()),
-        )),
+    let line = Line::new(setup.api, &setup.id.model, setup.endpoint.clone())?;
+    let host = line.host();
+    Ok(match setup.api {
+        Api::OpenaiChat => model(&setup, line, ChatForm::new(&setup.id, &host), Chat::new),
+        Api::OpenaiResponses => model(&setup, line, ResponsesForm::new(&setup.id, &host), Responses::new),
+        Api::AnthropicMessages => {
+            let origin = Origin::new(setup.api, setup.id.clone());
+            model(&setup, line, MessagesForm::new(&setup.id, origin, &host), Messages::new)
+        }
+        Api::GoogleGenerateContent => model(&setup, line, GeminiForm::new(&setup.id), Gemini::new),
+    })
+}
+
+/// A model on any wire: how the wire writes requests, and how it reads answers.
+struct Model<F, W> {
+    id: ModelId,
+    origin: Origin,
+    line: Line,
+    writer: Mutex<Writer<F>>,
+    reader: fn(Calls, Origin) -> W,
+}
+
+fn model<F: Form + 'static, W: Wire + 'static>(
+    setup: &ModelSetup,
+    line: Line,
+    form: F,
+    reader: fn(Calls, Origin) -> W,
+) -> Arc<dyn Provider> {
+    let (id, origin) = (setup.id.clone(), Origin::new(setup.api, setup.id.clone()));
+    let writer = Mutex::new(Writer::new(form, origin.clone(), setup.vision));
+    Arc::new(Model { id, origin, line, writer, reader })
+}
+
+impl<F: Form, W: Wire + 'static> Provider for Model<F, W> {
+    fn model(&self) -> &ModelId {
+        &self.id
+    }
+
+    fn stream<'a>(&'a self, request: Request<'a>) -> BoxFuture<'a, Result<Box<dyn Answer>, ProviderError>> {
+        Box::pin(async move {
+            let (body, ids) = self.writer.lock().unwrap_or_else(PoisonError::into_inner).write(&request);
+            let response = self.line.post(body).await?;
+            let wire = (self.reader)(Calls::new(ids), self.origin.clone());
+            Ok(Box::new(HttpAnswer::new(&self.line, response, wire)) as Box<dyn Answer>)
+        })
     }
 }
 
@@ -185,6 +245,8 @@ pub enum ModelEvent {
     Refusal(String),
     /// Ends the block of text or thinking that stands open: what must come back with it to the same model, the `fidelity` of its message.
     Native(Box<RawValue>),
+    /// Takes back what was shown.
+    Withdrawn(Withdrawn),
     /// A block of its own that has nothing to show and must come back: encrypted reasoning, what a server's own tools did.
     Opaque(Box<RawValue>),
     /// A call begins, and takes its place among the blocks.
@@ -218,6 +280,15 @@ pub enum ModelEvent {
     Usage(Usage),
     /// The answer is whole.
     End(Stop),
+}
+
+/// How much of an answer is taken back.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub enum Withdrawn {
+    /// The block that stands open: it comes again as the provider has it in the end.
+    Block,
+    /// All of it: a proxy on the way began the answer anew.
+    Answer,
 }
 
 /// Why an answer ended.

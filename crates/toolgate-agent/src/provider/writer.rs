@@ -1,32 +1,150 @@
-//! The request writer: keeps the encoded beginning of a conversation and appends what is new, so that a turn never encodes its history
-//! again. The bytes depend on the request alone.
+//! The request writer of all wires: keeps the encoded beginning of a conversation and appends what is new, so that a turn never encodes
+//! its history again. The bytes depend on the request alone; what is kept only saves the work.
+//!
+//! A history is cut into groups, what the model said and what it was told in turn, and a wire says how a group is written ([`Form`]).
+//! Whatever stands in the history, a group is fit for a provider before the wire sees it: each call has exactly one result, in call
+//! order and before anything else that was said; arguments are JSON objects; no text is empty; what belongs to another model is gone;
+//! images that the model cannot see are named instead.
 
 use std::{
+    borrow::Cow,
     collections::HashSet,
     hash::{BuildHasher, Hash, Hasher, RandomState},
     sync::Arc,
 };
 
 use serde::Serialize;
-use serde_json::{Value, json};
-use toolgate_core::message::{ModelMessage, Role};
+use serde_json::value::RawValue;
+use toolgate_core::{
+    message::{ModelMessage, Role, ToolCallOutput},
+    outcome::StopReason,
+};
 
-use super::{ModelId, Request};
+use super::{Request, calls::IdRule, native::Origin};
 
-/// The names under which reasoning comes, the more usual one first.
-pub(super) const REASONING_FIELDS: [&str; 2] = ["reasoning_content", "reasoning"];
+/// How a wire writes a request.
+pub(super) trait Form: Send {
+    /// From the opening brace to the bracket that opens the conversation. What may change within a session does not belong here.
+    fn open(&self, request: &Request<'_>, out: &mut Vec<u8>);
+
+    /// What the model said between two things that it was told. Writes nothing where nothing of it can go back.
+    fn assistant(&self, blocks: &[Block<'_>], list: &mut List<'_>);
+
+    /// What the model was told: the results of its calls first, in call order.
+    fn user(&self, said: &[Said<'_>], list: &mut List<'_>);
+
+    /// Behind the conversation's closing bracket, each member with a comma before it: what may differ from request to request.
+    fn close(&self, request: &Request<'_>, out: &mut Vec<u8>);
+
+    /// What the provider takes for the id of a call.
+    fn ids(&self) -> IdRule;
+
+    /// Whether the provider refuses a conversation that the model opens.
+    fn begins_with_user(&self) -> bool {
+        false
+    }
+}
+
+/// A block of what the model said. `native` is what this very model gave with it.
+pub(super) enum Block<'a> {
+    /// Text; never empty unless it is native.
+    Text { text: &'a str, native: Option<&'a RawValue> },
+    /// Reasoning, and what has nothing to show.
+    Thinking { text: &'a str, native: Option<&'a RawValue> },
+    Call {
+        call: &'a Asked,
+        /// A JSON object.
+        arguments: &'a RawValue,
+    },
+}
+
+/// A call that needs its result.
+pub(super) struct Asked {
+    /// As the session knows it.
+    own_id: String,
+    /// As the provider takes it.
+    pub(super) id: String,
+    pub(super) name: String,
+    pub(super) native: Option<Box<RawValue>>,
+}
+
+/// Something that the model was told.
+pub(super) enum Said<'a> {
+    Result {
+        call: &'a Asked,
+        /// Never empty.
+        output: Cow<'a, str>,
+        failed: bool,
+        images: Vec<Image<'a>>,
+    },
+    /// Never empty.
+    Text(Cow<'a, str>),
+    /// Instructions in the middle of a conversation; never empty.
+    System(&'a str),
+    Image(Image<'a>),
+}
+
+/// An image that the model can see.
+#[derive(Debug, Clone, Copy)]
+pub(super) enum Image<'a> {
+    /// Base64.
+    Data { mime: &'a str, data: &'a str },
+    /// `http` or `https`.
+    Url(&'a str),
+}
+
+impl Image<'_> {
+    /// As one address.
+    pub(super) fn url(&self) -> String {
+        match self {
+            Self::Data { mime, data } => format!("data:{mime};base64,{data}"),
+            Self::Url(url) => (*url).to_owned(),
+        }
+    }
+}
+
+/// The members of the conversation, as far as they are written.
+pub(super) struct List<'a>(&'a mut Vec<u8>);
+
+impl<'a> List<'a> {
+    pub(super) fn new(out: &'a mut Vec<u8>) -> Self {
+        Self(out)
+    }
+
+    pub(super) fn push(&mut self, item: &(impl Serialize + ?Sized)) {
+        if self.0.last() != Some(&b'[') {
+            self.0.push(b',');
+        }
+        write_json(self.0, item);
+    }
+}
 
 /// Stands for the name of a call that had none: servers refuse a request with an empty one.
 const NAMELESS: &str = "nameless";
 
+/// The longest name of a function that all providers take; characters.
+const LONGEST_NAME: usize = 64;
+
+/// The images that all providers take.
+const IMAGE_TYPES: [&str; 4] = ["image/png", "image/jpeg", "image/gif", "image/webp"];
+
+/// Stands for the result of a call that has none in the history: every provider wants one for each.
+const NO_RESULT: &str = "[no result: the call did not come to an end]";
+
+/// Stands for an output with nothing in it, which some servers refuse.
+const NO_OUTPUT: &str = "[no output]";
+
+/// Opens a conversation that the model opened, where a provider wants the user to.
+const GO_ON: &str = "[the conversation goes on]";
+
 /// How many conversations' encodings are kept: a session, its eight subagents at most, and one for a request aside.
 const KEPT_CONVERSATIONS: usize = 10;
 
-/// Writes requests. The bytes depend on the request alone; what is kept only saves the work.
-pub(super) struct Writer {
-    model: String,
-    id: String,
-    limit_field: &'static str,
+/// Writes requests.
+pub(super) struct Writer<F> {
+    form: F,
+    origin: Origin,
+    vision: bool,
     hash: RandomState,
     kept: Vec<Conversation>,
 }
@@ -37,31 +155,38 @@ struct Conversation {
     fingerprint: u64,
     /// How many messages of the history `bytes` holds.
     count: usize,
-    /// From the opening brace to the last message, with no bracket closed.
+    /// From the opening brace to the last group, with no bracket closed.
     bytes: Vec<u8>,
-    /// The last group: what it is, its first message, its first byte. What comes next may belong to it.
-    group: Option<(Group, usize, usize)>,
+    /// The last group. What comes next may belong to it.
+    last: Option<Group>,
+    /// The first message behind the last group, where what stands there wrote nothing and may yet become part of something.
+    silent: Option<usize>,
     /// The ids of all calls, as they stand in the session.
     ids: Arc<HashSet<String>>,
-    /// Those of the last answer, in order.
-    batch: Vec<String>,
+    /// The calls of the last answer, in order.
+    batch: Vec<Asked>,
 }
 
-/// Messages that one wire message holds, or, for results, that belong together.
-#[derive(Clone, Copy, PartialEq, Eq)]
-enum Group {
-    System,
-    User,
+#[derive(Clone, Copy)]
+struct Group {
+    side: Side,
+    /// Its first message.
+    first: usize,
+    /// Its first byte.
+    offset: usize,
+}
+
+/// Who speaks.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+enum Side {
     Assistant,
-    Results,
+    User,
 }
 
-impl Writer {
-    pub(super) fn new(id: &ModelId, host: &str) -> Self {
-        // OpenAI's reasoning models refuse the old name, most compatible servers know no other.
-        let own = host == "api.openai.com" || host.ends_with(".openai.azure.com");
-        let limit_field = if own { "max_completion_tokens" } else { "max_tokens" };
-        Self { model: id.model.clone(), id: id.to_string(), limit_field, hash: RandomState::new(), kept: Vec::new() }
+impl<F: Form> Writer<F> {
+    /// Images are named and not sent where `vision` is off.
+    pub(super) fn new(form: F, origin: Origin, vision: bool) -> Self {
+        Self { form, origin, vision, hash: RandomState::new(), kept: Vec::new() }
     }
 
     /// The request's body, and the ids that its history uses.
@@ -71,14 +196,21 @@ impl Writer {
             Some(at) => self.kept.remove(at),
             None => self.open(request),
         };
-        conversation.append(request.history, &self.id);
+        self.append(&mut conversation, request.history);
         conversation.fingerprint = fingerprint;
-        let mut body = Vec::with_capacity(conversation.bytes.len() + 64);
+        let mut body = Vec::with_capacity(conversation.bytes.len() + 512);
         body.extend_from_slice(&conversation.bytes);
-        body.push(b']');
-        if let Some(limit) = request.max_tokens {
-            body.extend_from_slice(format!(",\"{}\":{limit}", self.limit_field).as_bytes());
+        // What the history lacks at its end is written for this request and not kept: the next one may have it.
+        let mut list = List(&mut body);
+        match conversation.last {
+            Some(Group { side: Side::Assistant, .. }) if !conversation.batch.is_empty() => {
+                self.form.user(&self.said(&conversation.batch, &[]), &mut list);
+            }
+            None if self.form.begins_with_user() => self.form.user(&[Said::Text(GO_ON.into())], &mut list),
+            _ => {}
         }
+        body.push(b']');
+        self.form.close(request, &mut body);
         body.push(b'}');
         let ids = conversation.ids.clone();
         if self.kept.len() == KEPT_CONVERSATIONS {
@@ -106,131 +238,167 @@ impl Writer {
     }
 
     fn open(&self, request: &Request<'_>) -> Conversation {
-        let mut bytes = b"{\"model\":".to_vec();
-        write_json(&mut bytes, &self.model);
-        bytes.extend_from_slice(b",\"stream\":true,\"stream_options\":{\"include_usage\":true}");
-        for (at, tool) in request.tools.iter().enumerate() {
-            bytes.extend_from_slice(if at == 0 { b",\"tools\":[" } else { b"," });
-            bytes.extend_from_slice(b"{\"type\":\"function\",\"function\":");
-            write_json(&mut bytes, tool);
-            bytes.push(b'}');
+        let mut bytes = Vec::new();
+        self.form.open(request, &mut bytes);
+        Conversation {
+            fingerprint: 0,
+            count: 0,
+            bytes,
+            last: None,
+            silent: None,
+            ids: Arc::default(),
+            batch: Vec::new(),
         }
-        if !request.tools.is_empty() {
-            bytes.push(b']');
-        }
-        bytes.extend_from_slice(b",\"messages\":[");
-        if !request.system.is_empty() {
-            write_message(&mut bytes, &json!({ "role": "system", "content": request.system }));
-        }
-        Conversation { fingerprint: 0, count: 0, bytes, group: None, ids: Arc::default(), batch: Vec::new() }
     }
-}
 
-impl Conversation {
-    fn append(&mut self, history: &[ModelMessage], model: &str) {
-        let mut at = self.count;
-        // A group that grows is the one thing that is written again.
-        if let (Some((kind, first, offset)), Some(next)) = (self.group, history[at..].iter().find_map(group_of))
-            && kind == next
-        {
-            self.bytes.truncate(offset);
-            at = first;
-        }
+    fn append(&self, conversation: &mut Conversation, history: &[ModelMessage]) {
+        let mut at = conversation.count;
         while at < history.len() {
-            let Some(kind) = group_of(&history[at]) else {
+            let Some(side) = side_of(&history[at]) else {
                 at += 1;
                 continue;
             };
             let rest = &history[at..];
-            let length = rest
-                .iter()
-                .position(|message| group_of(message).is_some_and(|group| group != kind))
-                .unwrap_or(rest.len());
-            self.group = Some((kind, at, self.bytes.len()));
-            self.write_group(kind, &rest[..length], model);
-            at += length;
+            let other = |message: &ModelMessage| side_of(message).is_some_and(|other| other != side);
+            let end = at + rest.iter().position(other).unwrap_or(rest.len());
+            // A group that grows is the one thing that is written again.
+            let (first, offset) = match conversation.last {
+                Some(last) if last.side == side => (last.first, last.offset),
+                _ => (conversation.silent.unwrap_or(at), conversation.bytes.len()),
+            };
+            conversation.bytes.truncate(offset);
+            self.write_group(conversation, side, &history[first..end]);
+            if conversation.bytes.len() > offset {
+                (conversation.last, conversation.silent) = (Some(Group { side, first, offset }), None);
+            } else {
+                conversation.silent = Some(first);
+            }
+            at = end;
         }
-        self.count = history.len();
+        conversation.count = history.len();
     }
 
-    fn write_group(&mut self, kind: Group, messages: &[ModelMessage], model: &str) {
-        match kind {
-            Group::System => {
-                write_message(&mut self.bytes, &json!({ "role": "system", "content": texts(messages, "\n\n") }))
+    fn write_group(&self, conversation: &mut Conversation, side: Side, messages: &[ModelMessage]) {
+        if side == Side::User {
+            let said = self.said(&conversation.batch, messages);
+            if !said.is_empty() {
+                self.form.user(&said, &mut List(&mut conversation.bytes));
             }
-            Group::User => {
-                write_message(&mut self.bytes, &json!({ "role": "user", "content": user_content(messages) }))
-            }
-            Group::Assistant => self.write_assistant(messages, model),
-            Group::Results => {
-                let mut images = Vec::new();
-                for message in messages {
-                    let ModelMessage::ToolCallOutput(result) = message else { continue };
-                    let id = outbound(&result.tool_call_id, &self.batch);
-                    write_message(
-                        &mut self.bytes,
-                        &json!({ "role": "tool", "tool_call_id": id, "content": result.output }),
-                    );
-                    images.extend(result.images.iter().map(|url| image_part(url)));
-                }
-                // Only text may stand in a tool message, and nothing may stand between two of them.
-                if !images.is_empty() {
-                    images.insert(0, json!({ "type": "text", "text": "The images of the tool results above." }));
-                    write_message(&mut self.bytes, &json!({ "role": "user", "content": images }));
-                }
-            }
-        }
-    }
-
-    fn write_assistant(&mut self, messages: &[ModelMessage], model: &str) {
-        let mut calls = Vec::new();
-        let ids = messages.iter().filter_map(|message| match message {
-            ModelMessage::ToolCall(call) => Some(call.tool_call_id.clone()),
-            _ => None,
-        });
-        self.batch = ids.collect();
-        for message in messages {
-            let ModelMessage::ToolCall(call) = message else { continue };
-            Arc::make_mut(&mut self.ids).insert(call.tool_call_id.clone());
-            // Many servers parse the arguments of the past, so a text that is no object would spoil every later request. The call's
-            // result tells the model what was wrong with it.
-            let whole = call.arguments.trim_start().starts_with('{') && is_json(&call.arguments);
-            let name = if call.name.is_empty() { NAMELESS } else { &call.name };
-            let function = json!({ "name": name, "arguments": if whole { &call.arguments } else { "{}" } });
-            calls.push(
-                json!({ "id": outbound(&call.tool_call_id, &self.batch), "type": "function", "function": function }),
-            );
-        }
-        let text = texts(messages, "");
-        if calls.is_empty() && text.is_empty() {
             return;
         }
-        let mut wire =
-            json!({ "role": "assistant", "content": if text.is_empty() { Value::Null } else { text.into() } });
-        if !calls.is_empty() {
-            if let Some((field, thinking)) = replayed_thinking(messages, model) {
-                wire[field] = thinking.into();
-            }
-            wire["tool_calls"] = calls.into();
+        let calls = messages.iter().filter_map(|message| match message {
+            ModelMessage::ToolCall(call) => Some(call),
+            _ => None,
+        });
+        let own_ids: Vec<String> = calls.clone().map(|call| call.tool_call_id.clone()).collect();
+        let asked = calls.map(|call| Asked {
+            id: self.form.ids().outbound(&call.tool_call_id, &own_ids),
+            own_id: call.tool_call_id.clone(),
+            name: name_of(&call.name),
+            native: self.origin.open(call.fidelity.as_deref()).map(ToOwned::to_owned),
+        });
+        let batch: Vec<Asked> = asked.collect();
+        let blocks = self.blocks(&batch, messages);
+        let start = conversation.bytes.len();
+        if conversation.bytes.ends_with(b"[") && self.form.begins_with_user() {
+            self.form.user(&[Said::Text(GO_ON.into())], &mut List(&mut conversation.bytes));
         }
-        write_message(&mut self.bytes, &wire);
+        let before = conversation.bytes.len();
+        self.form.assistant(&blocks, &mut List(&mut conversation.bytes));
+        if conversation.bytes.len() == before {
+            conversation.bytes.truncate(start);
+            return;
+        }
+        if !own_ids.is_empty() {
+            Arc::make_mut(&mut conversation.ids).extend(own_ids);
+        }
+        conversation.batch = batch;
+    }
+
+    fn blocks<'a>(&self, batch: &'a [Asked], messages: &'a [ModelMessage]) -> Vec<Block<'a>> {
+        let mut asked = batch.iter();
+        let block = |message: &'a ModelMessage| match message {
+            ModelMessage::Text(text) if text.role == Role::Assistant => {
+                let (text, native) = (text.text.as_str(), self.origin.open(text.fidelity.as_deref()));
+                (!text.trim().is_empty() || native.is_some()).then_some(Block::Text { text, native })
+            }
+            ModelMessage::Thinking(thinking) => {
+                let (text, native) = (thinking.thinking.as_str(), self.origin.open(thinking.fidelity.as_deref()));
+                (!text.is_empty() || native.is_some()).then_some(Block::Thinking { text, native })
+            }
+            ModelMessage::ToolCall(call) => {
+                // Providers parse the arguments of the past, so a text that is no object would spoil every later request. The call's
+                // result tells the model what was wrong with it.
+                let arguments = object(&call.arguments).or_else(|| object("{}"))?;
+                Some(Block::Call { call: asked.next()?, arguments })
+            }
+            _ => None,
+        };
+        messages.iter().filter_map(block).collect()
+    }
+
+    fn said<'a>(&self, batch: &'a [Asked], messages: &'a [ModelMessage]) -> Vec<Said<'a>> {
+        let mut said = Vec::new();
+        for call in batch {
+            // Of several results the first counts; one that belongs to no call of the answer is not sent.
+            let mine = |message: &'a ModelMessage| match message {
+                ModelMessage::ToolCallOutput(result) if result.tool_call_id == call.own_id => Some(result),
+                _ => None,
+            };
+            said.push(match messages.iter().find_map(mine) {
+                Some(result) => self.result(call, result),
+                None => Said::Result { call, output: NO_RESULT.into(), failed: true, images: Vec::new() },
+            });
+        }
+        for message in messages {
+            match message {
+                ModelMessage::Text(text) if text.text.trim().is_empty() => {}
+                ModelMessage::Text(text) if text.role == Role::User => said.push(Said::Text((&text.text).into())),
+                ModelMessage::Text(text) if text.role == Role::System => said.push(Said::System(&text.text)),
+                ModelMessage::ImageUrl(image) => said.push(self.image(&image.image_url)),
+                ModelMessage::InlineData(inline) if inline.mime_type.starts_with("image/") => {
+                    let taken = self.vision && IMAGE_TYPES.contains(&inline.mime_type.as_str());
+                    said.push(match taken {
+                        true => Said::Image(Image::Data { mime: &inline.mime_type, data: &inline.data }),
+                        false => Said::Text(not_shown(1).into()),
+                    });
+                }
+                ModelMessage::InlineData(inline) => {
+                    said.push(Said::Text(format!("[{} data, not shown]", inline.mime_type).into()));
+                }
+                _ => {}
+            }
+        }
+        said
+    }
+
+    fn result<'a>(&self, call: &'a Asked, result: &'a ToolCallOutput) -> Said<'a> {
+        let images: Vec<_> = result.images.iter().filter(|_| self.vision).filter_map(|url| image_of(url)).collect();
+        let blank = result.output.trim().is_empty();
+        let mut output = Cow::Borrowed(if blank { NO_OUTPUT } else { result.output.as_str() });
+        if images.len() < result.images.len() {
+            output = format!("{output}\n{}", not_shown(result.images.len() - images.len())).into();
+        }
+        let failed = result.stop_reason.is_some_and(|stop| stop != StopReason::Completed);
+        Said::Result { call, output, failed, images }
+    }
+
+    fn image<'a>(&self, url: &'a str) -> Said<'a> {
+        match image_of(url) {
+            Some(image) if self.vision => Said::Image(image),
+            _ => Said::Text(not_shown(1).into()),
+        }
     }
 }
 
-/// Where a message goes; nowhere for pieces.
-fn group_of(message: &ModelMessage) -> Option<Group> {
+/// Whose message it is; nobody's for pieces and for reasoning in a form that no wire here writes.
+fn side_of(message: &ModelMessage) -> Option<Side> {
     match message {
-        ModelMessage::Text(text) => Some(match text.role {
-            Role::System => Group::System,
-            Role::User => Group::User,
-            Role::Assistant => Group::Assistant,
-        }),
-        ModelMessage::Thinking(_) | ModelMessage::InlineThinking(_) | ModelMessage::ToolCall(_) => {
-            Some(Group::Assistant)
-        }
-        ModelMessage::ToolCallOutput(_) => Some(Group::Results),
-        ModelMessage::ImageUrl(_) | ModelMessage::InlineData(_) => Some(Group::User),
-        ModelMessage::PartialText(_)
+        ModelMessage::Text(text) if text.role != Role::Assistant => Some(Side::User),
+        ModelMessage::Text(_) | ModelMessage::Thinking(_) | ModelMessage::ToolCall(_) => Some(Side::Assistant),
+        ModelMessage::ToolCallOutput(_) | ModelMessage::ImageUrl(_) | ModelMessage::InlineData(_) => Some(Side::User),
+        ModelMessage::InlineThinking(_)
+        | ModelMessage::PartialText(_)
         | ModelMessage::PartialThinking(_)
         | ModelMessage::PartialToolCall(_)
         | ModelMessage::PartialToolCallOutput(_) => None,
@@ -239,97 +407,65 @@ fn group_of(message: &ModelMessage) -> Option<Group> {
 
 /// Takes in what of a message can reach the wire.
 fn hash_message(message: &ModelMessage, hasher: &mut impl Hasher) {
+    let raw = |fidelity: &Option<Box<RawValue>>, hasher: &mut _| {
+        fidelity.as_ref().map(|raw| raw.get()).hash(hasher);
+    };
     message.tag().hash(hasher);
     match message {
-        ModelMessage::Text(text) => (text.role as u8, &text.text).hash(hasher),
-        ModelMessage::Thinking(thinking) => {
-            (&thinking.thinking, thinking.fidelity.as_ref().map(|raw| raw.get())).hash(hasher);
+        ModelMessage::Text(text) => {
+            (text.role as u8, &text.text).hash(hasher);
+            raw(&text.fidelity, hasher);
         }
-        ModelMessage::ToolCall(call) => (&call.tool_call_id, &call.name, &call.arguments).hash(hasher),
-        ModelMessage::ToolCallOutput(result) => (&result.tool_call_id, &result.output, &result.images).hash(hasher),
+        ModelMessage::Thinking(thinking) => {
+            thinking.thinking.hash(hasher);
+            raw(&thinking.fidelity, hasher);
+        }
+        ModelMessage::ToolCall(call) => {
+            (&call.tool_call_id, &call.name, &call.arguments).hash(hasher);
+            raw(&call.fidelity, hasher);
+        }
+        ModelMessage::ToolCallOutput(result) => {
+            (&result.tool_call_id, &result.output, &result.images, result.stop_reason).hash(hasher);
+        }
         ModelMessage::ImageUrl(image) => image.image_url.hash(hasher),
         ModelMessage::InlineData(data) => (&data.mime_type, &data.data).hash(hasher),
         _ => {}
     }
 }
 
-fn texts(messages: &[ModelMessage], between: &str) -> String {
-    let mut all = messages.iter().filter_map(|message| match message {
-        ModelMessage::Text(text) => Some(text.text.as_str()),
-        _ => None,
-    });
-    let mut joined = all.next().unwrap_or_default().to_owned();
-    for text in all {
-        joined.push_str(between);
-        joined.push_str(text);
+fn image_of(url: &str) -> Option<Image<'_>> {
+    if let Some((mime, data)) = url.strip_prefix("data:").and_then(|rest| rest.split_once(";base64,")) {
+        return IMAGE_TYPES.contains(&mime).then_some(Image::Data { mime, data });
     }
-    joined
+    (url.starts_with("https://") || url.starts_with("http://")).then_some(Image::Url(url))
 }
 
-/// Plain text where there is nothing else, since not every server takes a list.
-fn user_content(messages: &[ModelMessage]) -> Value {
-    if messages.iter().all(|message| matches!(message, ModelMessage::Text(_))) {
-        return texts(messages, "\n\n").into();
-    }
-    let part = |message: &ModelMessage| match message {
-        ModelMessage::Text(text) => Some(json!({ "type": "text", "text": text.text })),
-        ModelMessage::ImageUrl(image) => Some(image_part(&image.image_url)),
-        ModelMessage::InlineData(data) if data.mime_type.starts_with("image/") => {
-            Some(image_part(&format!("data:{};base64,{}", data.mime_type, data.data)))
-        }
-        ModelMessage::InlineData(data) => {
-            Some(json!({ "type": "text", "text": format!("[{} data, not shown]", data.mime_type) }))
-        }
-        _ => None,
-    };
-    messages.iter().filter_map(part).collect()
-}
-
-fn image_part(url: &str) -> Value {
-    json!({ "type": "image_url", "image_url": { "url": url } })
-}
-
-/// The reasoning that goes back with a turn's calls, under the name that it came with, to the model that it came from.
-fn replayed_thinking(messages: &[ModelMessage], model: &str) -> Option<(&'static str, String)> {
-    let (mut field, mut text) = (None, String::new());
-    for message in messages {
-        let ModelMessage::Thinking(thinking) = message else { continue };
-        text.push_str(&thinking.thinking);
-        let own: Option<Value> = thinking.fidelity.as_ref().and_then(|raw| serde_json::from_str(raw.get()).ok());
-        if let Some(own) = own.filter(|own| own["model"] == model) {
-            field = REASONING_FIELDS.into_iter().find(|name| own["field"] == **name).or(field);
-        }
-    }
-    field.map(|field| (field, text))
-}
-
-/// The id that the provider gave: what made it unique in the session is taken off. Where one answer gave the same id to several calls,
-/// the later ones keep their number, since each result must find its own.
-fn outbound(id: &str, batch: &[String]) -> String {
-    let own = given(id);
-    let twins_before = batch.iter().take_while(|other| *other != id).any(|other| given(other) == own);
-    if twins_before { id.replace('#', "_") } else { own.to_owned() }
-}
-
-fn given(id: &str) -> &str {
-    match id.rsplit_once('#') {
-        Some((own, number)) if !own.is_empty() && number.parse::<u32>().is_ok_and(|n| n >= 2) => own,
-        _ => id,
+fn not_shown(count: usize) -> String {
+    match count {
+        1 => "[an image, not shown: this model does not take it]".to_owned(),
+        _ => format!("[{count} images, not shown: this model does not take them]"),
     }
 }
 
-fn write_message(out: &mut Vec<u8>, message: &Value) {
-    if out.last() != Some(&b'[') {
-        out.push(b',');
-    }
-    write_json(out, message);
+/// The name of a call as every provider takes it: models make up names, and one odd character would spoil every later request.
+fn name_of(name: &str) -> String {
+    let fit = |c: char| if c.is_ascii_alphanumeric() || matches!(c, '_' | '-') { c } else { '_' };
+    if name.is_empty() { NAMELESS.to_owned() } else { name.chars().take(LONGEST_NAME).map(fit).collect() }
 }
 
-fn write_json(out: &mut Vec<u8>, value: &(impl Serialize + ?Sized)) {
+fn object(text: &str) -> Option<&RawValue> {
+    serde_json::from_str(text).ok().filter(|raw: &&RawValue| raw.get().starts_with('{'))
+}
+
+/// Writes a member of the request's object, with a comma before it.
+pub(super) fn member(out: &mut Vec<u8>, name: &str, value: &(impl Serialize + ?Sized)) {
+    out.push(b',');
+    write_json(out, name);
+    out.push(b':');
+    write_json(out, value);
+}
+
+pub(super) fn write_json(out: &mut Vec<u8>, value: &(impl Serialize + ?Sized)) {
     // Writing to memory does not fail, and neither do texts and values.
     let _ = serde_json::to_writer(out, value);
-}
-
-pub(super) fn is_json(text: &str) -> bool {
-    serde_json::from_str::<serde::de::IgnoredAny>(text).is_ok()
 }

@@ -3,4 +3,5 @@
 
 mod examples;
 mod provider;
+mod recordings;
 mod session;

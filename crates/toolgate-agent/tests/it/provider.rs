@@ -12,8 +12,8 @@ use std::{
 
 use serde_json::{Value, json};
 use toolgate_agent::provider::{
-    Answer, Endpoint, ErrorClass, ModelEvent, ModelId, Provider, ProviderError, Request, Stop, Usage,
-    chat::ChatProvider, parse_recording,
+    Answer, Api, Endpoint, ErrorClass, ModelEvent, ModelId, ModelSetup, Provider, ProviderError, Request, Stop, Usage,
+    connect, parse_recording,
 };
 use toolgate_core::message::ModelMessage;
 
@@ -79,7 +79,7 @@ impl Server {
         Self { base, seen }
     }
 
-    fn provider(&self) -> ChatProvider {
+    fn provider(&self) -> Arc<dyn Provider> {
         provider(&self.base)
     }
 
@@ -88,9 +88,13 @@ impl Server {
     }
 }
 
-fn provider(base_url: &str) -> ChatProvider {
-    let id = ModelId { provider: "test".into(), model: "m-1".into() };
-    ChatProvider::new(id, Endpoint { base_url: base_url.into(), key: Some(KEY.into()), proxy: None }).unwrap()
+fn provider(base_url: &str) -> Arc<dyn Provider> {
+    let endpoint = Endpoint { base_url: base_url.into(), key: Some(KEY.into()), proxy: None };
+    connect(setup(Api::OpenaiChat, endpoint)).unwrap()
+}
+
+fn setup(api: Api, endpoint: Endpoint) -> ModelSetup {
+    ModelSetup { api, id: ModelId { provider: "test".into(), model: "m-1".into() }, endpoint, vision: true }
 }
 
 fn read_request(socket: &mut TcpStream) -> Option<(String, String)> {
@@ -166,7 +170,7 @@ async fn collect(answer: &mut Box<dyn Answer>) -> (Vec<ModelEvent>, Option<Provi
     }
 }
 
-async fn ask(provider: &ChatProvider, history: &[ModelMessage]) -> (Vec<ModelEvent>, Option<ProviderError>) {
+async fn ask(provider: &Arc<dyn Provider>, history: &[ModelMessage]) -> (Vec<ModelEvent>, Option<ProviderError>) {
     match provider.stream(request(history)).await {
         Ok(mut answer) => collect(&mut answer).await,
         Err(error) => (Vec::new(), Some(error)),
@@ -233,14 +237,15 @@ async fn an_answer_comes_as_it_is_written_and_its_calls_when_it_is_whole() {
         let (events, error) = ask(&provider, &[user("hi")]).await;
         assert_eq!(error, None, "{pieces}");
         assert!(matches!(&events[0], ModelEvent::Thinking(text) if text == "Hm"), "{pieces}");
-        assert!(matches!(&events[1], ModelEvent::Text(text) if text == "Look"), "{pieces}");
-        assert!(matches!(&events[2], ModelEvent::Text(text) if text == "ing 😀"), "{pieces}");
+        assert!(matches!(&events[1], ModelEvent::Native(own) if own.get().contains("reasoning_content")), "{pieces}");
+        assert!(matches!(&events[2], ModelEvent::Text(text) if text == "Look"), "{pieces}");
+        assert!(matches!(&events[3], ModelEvent::Text(text) if text == "ing 😀"), "{pieces}");
         assert!(
-            matches!(&events[3], ModelEvent::CallStart { index: 0, id, name } if id == "call_a" && name == "read"),
+            matches!(&events[4], ModelEvent::CallStart { index: 0, id, name } if id == "call_a" && name == "read"),
             "{pieces}"
         );
         assert!(
-            matches!(&events[4], ModelEvent::CallArguments { index: 0, delta } if delta == "{\"path\":"),
+            matches!(&events[5], ModelEvent::CallArguments { index: 0, delta } if delta == "{\"path\":"),
             "{pieces}"
         );
         let want = [
@@ -280,7 +285,8 @@ async fn the_first_request_holds_what_is_needed_and_no_more() {
 
 #[tokio::test]
 async fn a_longer_history_goes_on_where_the_shorter_one_ended() {
-    let fidelity = json!({ "model": "test/m-1", "field": "reasoning_content" });
+    let own = json!({ "field": "reasoning_content" });
+    let fidelity = json!({ "api": "openai-chat", "provider": "test", "model": "m-1", "native": own });
     let history = [
         user("look"),
         message(json!({ "type": "thinking", "thinking": "so", "fidelity": fidelity })),
@@ -329,11 +335,11 @@ async fn a_longer_history_goes_on_where_the_shorter_one_ended() {
         { "role": "user", "content": [
             { "type": "text", "text": "thanks" },
             { "type": "image_url", "image_url": { "url": "data:image/png;base64,BB" } },
+            { "type": "text", "text": "and now?" },
         ] },
-        { "role": "user", "content": "and now?" },
     ]);
     assert_eq!(messages(&seen[kept.len() - 1]), want);
-    for pair in seen[1..4].windows(2) {
+    for pair in seen[2..4].windows(2) {
         let prefix = pair[0].strip_suffix("]}").unwrap();
         assert!(pair[1].starts_with(prefix), "a turn keeps the bytes of the one before it");
     }
@@ -418,14 +424,13 @@ async fn an_address_where_nobody_is_says_so() {
     let error = ask(&provider(&format!("http://127.0.0.1:{port}/v1")), &[user("hi")]).await.1.unwrap();
     assert_eq!((error.class, error.is_retryable()), (ErrorClass::Network, true));
     assert_eq!(error.message, format!("127.0.0.1:{port} cannot be reached: connection refused, nothing listens there"));
-    let id = || ModelId { provider: "test".into(), model: "m".into() };
     for base_url in ["", "localhost:8080", "file:///etc/passwd", "ftp://example.org/v1"] {
-        let made = ChatProvider::new(id(), Endpoint { base_url: base_url.into(), ..Endpoint::default() });
+        let made = connect(setup(Api::OpenaiChat, Endpoint { base_url: base_url.into(), ..Endpoint::default() }));
         assert_eq!(made.err().map(|error| error.class), Some(ErrorClass::InvalidRequest), "{base_url}");
     }
     let bad = Endpoint { base_url: "http://localhost/v1".into(), key: Some("sk-\u{7}secret".into()), proxy: None };
     assert!(!format!("{bad:?}").contains("secret"));
-    let error = ChatProvider::new(id(), bad).err().unwrap();
+    let error = connect(setup(Api::OpenaiChat, bad)).err().unwrap();
     assert_eq!(error.class, ErrorClass::Auth);
     assert!(!error.message.contains("secret"));
 }

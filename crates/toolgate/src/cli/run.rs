@@ -7,7 +7,7 @@ use clap::{Args, ValueEnum};
 use serde_json::json;
 use toolgate_agent::{
     history::Rebuilt,
-    provider::{Endpoint, ModelId, Provider, Stop, chat::ChatProvider},
+    provider::{self, Endpoint, ModelId, ModelSetup, Provider, Stop},
     scripted::{Scripted, Step},
     session::{RunEnd, RunOptions, RunStatus},
 };
@@ -217,11 +217,12 @@ impl Run {
         let base_url = base_url.unwrap_or_else(|| OPENAI.into());
         let proxy = proxy_for(&base_url, surroundings);
         let endpoint = Endpoint { base_url, key, proxy };
-        let chat = ChatProvider::new(ModelId { provider, model }, endpoint).map_err(|error| {
+        let setup =
+            ModelSetup { api: provider::Api::OpenaiChat, id: ModelId { provider, model }, endpoint, vision: true };
+        provider::connect(setup).map_err(|error| {
             Failure::configuration(error.to_string())
                 .hint("--base-url takes an address such as http://127.0.0.1:8080/v1")
-        })?;
-        Ok(Arc::new(chat))
+        })
     }
 
     fn report(&self, end: &RunEnd, entry: &Indexed) -> u8 {
