@@ -165,26 +165,45 @@ impl Journal {
         Ok(self.state().file.as_ref().map(|file| file.head.to_hex()))
     }
 
-    /// Goes on in the next file of the session, and returns the head of the one before, for the next file's first record.
+    /// Goes on in the next file of the session, and returns the head of the one before, for the next file's first record. What stands in
+    /// the old file is on disk by then.
     ///
     /// # Errors
-    /// When the next file cannot be made.
+    /// When the old file cannot be synced or the next one cannot be made.
     pub fn rotate(&self) -> Result<Option<String>, TraceError> {
+        self.sync()?;
         let mut state = self.state();
         let Some(file) = &mut state.file else { return Ok(None) };
-        let name = file.path.file_stem().unwrap_or_default().to_string_lossy().into_owned();
-        let (base, number) = name.rsplit_once('_').unwrap_or((&name, "1"));
-        let next = file.path.with_file_name(format!("{base}_{:03}.jsonl", number.parse::<u32>().unwrap_or(1) + 1));
         let head = file.head.to_hex();
-        let mut new = TraceFile::create(&next, &[])?;
-        new.secrets = file.secrets.clone();
-        *file = new;
+        *file = file.next()?;
         Ok(Some(head))
+    }
+
+    /// The file that is being written, if one is.
+    pub fn path(&self) -> Option<PathBuf> {
+        self.state().file.as_ref().map(|file| file.path.clone())
     }
 
     fn state(&self) -> MutexGuard<'_, State> {
         self.state.lock().unwrap_or_else(PoisonError::into_inner)
     }
+}
+
+/// The files of the session that one of them belongs to, in order: `<session>_001.jsonl`, and what compactions made to follow it. Only
+/// the named one where the folder cannot be read or the name has no number.
+pub fn files_of(one: &Path) -> Vec<PathBuf> {
+    let numbered = |path: &Path| {
+        let stem = path.file_stem()?.to_str()?;
+        let (session, number) = stem.rsplit_once('_')?;
+        Some((session.to_owned(), number.parse::<u32>().ok().filter(|_| path.extension() == one.extension())?))
+    };
+    let Some((session, _)) = numbered(one) else { return vec![one.to_owned()] };
+    let beside = one.parent().and_then(|folder| std::fs::read_dir(folder).ok()).into_iter().flatten().flatten();
+    let beside = beside.map(|entry| entry.path()).filter_map(|path| Some((numbered(&path)?, path)));
+    let mut found: Vec<_> = beside.filter(|((of, _), _)| *of == session).collect();
+    found.sort();
+    let found: Vec<_> = found.into_iter().map(|(_, path)| path).collect();
+    if found.is_empty() { vec![one.to_owned()] } else { found }
 }
 
 /// Now, as OmniMessage writes it: ISO 8601 in UTC with milliseconds.
@@ -230,24 +249,72 @@ impl TraceFile {
     /// # Errors
     /// When another process writes it, when it cannot be read, or when its records do not hold together.
     pub fn resume(path: &Path, secrets: &[String]) -> Result<(Self, Vec<u8>), TraceError> {
+        let (mut trace, found, bytes) = Self::open(path)?;
+        trace.go_on(&found, &bytes, secrets)?;
+        Ok((trace, bytes))
+    }
+
+    /// Opens a file and looks at it; nothing is written yet.
+    fn open(path: &Path) -> Result<(Self, Verified, Vec<u8>), TraceError> {
         let fail =
             |error: io::Error| TraceError::Io { path: path.to_owned(), what: "opened", reason: error.to_string() };
         let mut file = OpenOptions::new().append(true).read(true).open(path).map_err(fail)?;
-        let mut bytes = Vec::new();
-        let lock = Self {
+        let mut trace = Self {
             path: path.to_owned(),
             file: file.try_clone().map_err(fail)?,
             head: Head::empty(),
             next_seq: 1,
-            secrets: vec![],
+            secrets: Vec::new(),
         };
-        lock.lock()?;
+        trace.lock()?;
+        let mut bytes = Vec::new();
         file.read_to_end(&mut bytes).map_err(fail)?;
         let found = verify(&bytes).map_err(|broken| TraceError::Broken { path: path.to_owned(), broken })?;
-        let mut trace = Self { head: found.head.clone(), next_seq: found.next_seq, ..lock };
-        trace.hide(secrets);
-        trace.repair(&found, &bytes)?;
-        Ok((trace, bytes))
+        (trace.head, trace.next_seq) = (found.head.clone(), found.next_seq);
+        Ok((trace, found, bytes))
+    }
+
+    fn go_on(&mut self, found: &Verified, bytes: &[u8], secrets: &[String]) -> Result<(), TraceError> {
+        self.hide(secrets);
+        self.repair(found, bytes)
+    }
+
+    /// Opens a session to go on in its newest file, whichever of its files is named, and gives back the bytes of its files in order. A
+    /// newest file of which a crash left no whole record is passed over: what it would have begun with stands at the end of the one
+    /// before.
+    ///
+    /// # Errors
+    /// As [`TraceFile::resume`].
+    pub fn resume_session(one: &Path, secrets: &[String]) -> Result<(Self, Vec<Vec<u8>>), TraceError> {
+        let mut paths = files_of(one);
+        while let Some(newest) = paths.pop() {
+            let (mut trace, found, bytes) = Self::open(&newest)?;
+            if found.records == 0 && !paths.is_empty() {
+                continue;
+            }
+            trace.go_on(&found, &bytes, secrets)?;
+            let read = |path: &PathBuf| {
+                let fail =
+                    |error: io::Error| TraceError::Io { path: path.clone(), what: "opened", reason: error.to_string() };
+                std::fs::read(path).map_err(fail)
+            };
+            let mut files = paths.iter().map(read).collect::<Result<Vec<_>, _>>()?;
+            files.push(bytes);
+            return Ok((trace, files));
+        }
+        Err(TraceError::Io { path: one.to_owned(), what: "opened", reason: "there is no such file".into() })
+    }
+
+    /// The file that follows this one, with the same secrets. A number that a crash left behind is passed over.
+    fn next(&self) -> Result<Self, TraceError> {
+        let name = self.path.file_stem().unwrap_or_default().to_string_lossy().into_owned();
+        let (session, number) = match name.rsplit_once('_') {
+            Some((session, number)) if number.parse::<u32>().is_ok() => (session, number.parse().unwrap_or(1)),
+            _ => (name.as_str(), 1),
+        };
+        let paths = (number + 1..).map(|number| self.path.with_file_name(format!("{session}_{number:03}.jsonl")));
+        let path = paths.into_iter().find(|path| !path.exists()).unwrap_or_else(|| self.path.clone());
+        Ok(Self { secrets: self.secrets.clone(), ..Self::create(&path, &[])? })
     }
 
     fn repair(&mut self, found: &Verified, bytes: &[u8]) -> Result<(), TraceError> {
@@ -451,5 +518,34 @@ mod tests {
         let error = journal.record(text("a")).unwrap_err();
         assert!(error.to_string().contains("cannot be written: No space left"), "{error}");
         assert_eq!(journal.record(text("b")).unwrap_err(), error);
+    }
+
+    #[test]
+    fn a_session_goes_on_in_its_newest_file_that_holds_a_record() {
+        let folder = tempfile::tempdir().unwrap();
+        let first = folder.path().join("session-1_001.jsonl");
+        std::fs::write(folder.path().join("session-10_002.jsonl"), "of another session").unwrap();
+        let journal =
+            Journal::new(Some(TraceFile::create(&first, &["a-known-secret".to_owned()]).unwrap()), Arc::new(Unwatched));
+        journal.record(text("a")).unwrap();
+        let head = journal.rotate().unwrap().unwrap();
+        assert_eq!(verify(&std::fs::read(&first).unwrap()).unwrap().head.to_hex(), head);
+        let second = folder.path().join("session-1_002.jsonl");
+        assert_eq!(journal.path().unwrap(), second);
+        drop(journal);
+
+        // A crash before its first record: what came before is gone on with, and its number is not used again.
+        std::fs::write(&second, "{\"torn").unwrap();
+        let (file, files) = TraceFile::resume_session(&first, &["a-known-secret".to_owned()]).unwrap();
+        assert_eq!((file.path(), files.len()), (first.as_path(), 1));
+        let journal = Journal::new(Some(file), Arc::new(Unwatched));
+        journal.rotate().unwrap();
+        journal.record(text("b, a-known-secret")).unwrap();
+        let third = folder.path().join("session-1_003.jsonl");
+        assert_eq!(files_of(&second), [first.clone(), second, third.clone()]);
+        assert!(std::fs::read_to_string(&third).unwrap().contains("b, [redacted]"));
+        drop(journal);
+        let (file, files) = TraceFile::resume_session(&first, &[]).unwrap();
+        assert_eq!((file.path(), files.len()), (third.as_path(), 3));
     }
 }

@@ -79,7 +79,7 @@ impl Opened {
         Self::entry(state, entry, folder, secrets)
     }
 
-    fn entry(state: State, entry: Indexed, folder: Option<&Path>, secrets: &[String]) -> Result<Self, Failure> {
+    fn entry(state: State, mut entry: Indexed, folder: Option<&Path>, secrets: &[String]) -> Result<Self, Failure> {
         if entry.kind != "run" {
             return Err(Failure::usage(format!(
                 "session {} is a `{}`, which cannot go on",
@@ -88,14 +88,16 @@ impl Opened {
             .hint("toolgate trace list shows the sessions; those of kind `run` go on"));
         }
         let workspace = wiring::workspace(Some(folder.unwrap_or(&entry.workspace)))?;
-        let (file, bytes) = TraceFile::resume(&entry.trace, secrets)?;
+        let (file, files) = TraceFile::resume_session(&entry.trace, secrets)?;
+        file.path().clone_into(&mut entry.trace);
+        let bytes: Vec<&[u8]> = files.iter().map(Vec::as_slice).collect();
         // After a crash the index knows an older head than the file; after an orderly end the two must agree.
         if let Some(head) = entry.head.as_ref().filter(|_| entry.status != "running") {
             let path = entry.trace.clone();
-            let whole = verify(&bytes).and_then(|found| check_head(&found, head));
+            let whole = verify(bytes.last().copied().unwrap_or_default()).and_then(|found| check_head(&found, head));
             whole.map_err(|broken| Failure::from(TraceError::Broken { path, broken }))?;
         }
-        let rebuilt = Rebuilt::read(&bytes).map_err(|error| Failure::run(error.to_string()))?;
+        let rebuilt = Rebuilt::read_files(&bytes).map_err(|error| Failure::run(error.to_string()))?;
         Ok(Self { state, file, entry, rebuilt: Some(rebuilt), forked: false, workspace })
     }
 

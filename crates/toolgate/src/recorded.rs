@@ -67,6 +67,8 @@ impl Recorded {
     /// The run is over: its records are whole and on disk, and the index knows its last hash.
     pub(crate) fn seal(&mut self, status: &str) -> Result<(), Failure> {
         self.entry.head = self.journal.seal(status)?;
+        // A compaction has gone on in a file of its own.
+        self.entry.trace = self.journal.path().unwrap_or_else(|| std::mem::take(&mut self.entry.trace));
         status.clone_into(&mut self.entry.status);
         self.state.index(&mut self.entry)
     }

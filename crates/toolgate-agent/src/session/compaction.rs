@@ -222,7 +222,7 @@ impl Session {
     }
 
     /// The old context is closed: the next file opens with what is left of it.
-    fn begin_context(&mut self, summary: Option<String>) -> Result<(), TraceError> {
+    pub(super) fn begin_context(&mut self, summary: Option<String>) -> Result<(), TraceError> {
         let previous = self.setup.journal.rotate()?;
         let mut meta = self.setup.meta();
         meta.extra.extend(previous.map(|head| ("previous".to_owned(), head.into())));
@@ -240,7 +240,7 @@ impl Session {
 }
 
 /// The message that opens a context in place of what was said before.
-fn opening(summary: &str) -> ModelMessage {
+pub(crate) fn opening(summary: &str) -> ModelMessage {
     let said = format!("{SUMMARY}\n{summary}");
     ModelMessage::Text(Text { sender: Some("harness".into()), ..Text::new(Role::User, said, StopReason::Completed) })
 }
@@ -252,7 +252,7 @@ fn bound(configured: Option<u64>, window: Option<u64>) -> u64 {
 }
 
 /// The summary in an answer: what stands between the marks, else what stands outside of them, else all of it.
-fn summary_in(answer: &str) -> Option<&str> {
+pub(crate) fn summary_in(answer: &str) -> Option<&str> {
     for (open, close) in [("[summary]", "[/summary]"), ("<summary>", "</summary>")] {
         let Some((before, rest)) = answer.split_once(open) else { continue };
         let (inside, after) = rest.split_once(close).unwrap_or((rest, ""));

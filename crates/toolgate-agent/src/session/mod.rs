@@ -16,7 +16,9 @@ use std::{collections::HashSet, sync::Arc, time::Duration};
 use tokio_util::sync::CancellationToken;
 use toolgate_core::{
     approval::ApprovalKey,
-    message::{Abort, Event, Extra, ModelMessage, RequestBegin, Role, SessionMeta, Text, Tokens, ToolCallOutput},
+    message::{
+        Abort, CompactionEnd, Event, Extra, ModelMessage, RequestBegin, Role, SessionMeta, Text, Tokens, ToolCallOutput,
+    },
     outcome::StopReason,
     tool::ToolCall,
 };
@@ -34,6 +36,7 @@ use crate::{
 };
 
 pub use compaction::{Compacted, CompactionMode, CompactionOptions};
+pub(crate) use compaction::{opening, summary_in};
 use quarantine::{Suspicion, take_out};
 pub(crate) use retry::Attempts;
 use retry::aborted;
@@ -229,9 +232,23 @@ impl Session {
         }
         let mut session = Self::new(setup, rebuilt.history());
         (session.used, session.last, session.turns) = (rebuilt.usage, rebuilt.last_request, rebuilt.turns);
-        session.ids.extend(rebuilt.started);
+        session.ids.extend(rebuilt.ids);
         if !open.is_empty() {
             session.reopen(open);
+        }
+        if let Some(begin) = rebuilt.dangling_compaction {
+            session.setup.journal.record(Event::CompactionEnd(CompactionEnd {
+                reason: begin.reason,
+                mode: begin.mode,
+                status: StopReason::Failed.as_str().into(),
+                error_message: Some("toolgate ended while it was on".into()),
+                attempt: None,
+                extra: Extra::new(),
+            }))?;
+        }
+        if let Some(summary) = rebuilt.closed {
+            // The crash came between the end of the old context and the file of the new one.
+            session.begin_context(Some(summary).filter(|summary| !summary.is_empty()))?;
         }
         Ok(session)
     }

@@ -147,6 +147,13 @@ payload! {
     }
 }
 
+impl ApprovalDecided {
+    /// `allow`, or `deny` for whatever else stands there.
+    pub fn verdict(&self) -> &'static str {
+        if self.decision == "allow" { "allow" } else { "deny" }
+    }
+}
+
 payload! {
     /// The call passed the gate and starts now.
     CallStarted {

@@ -4,9 +4,7 @@
 //! (`extra`) and every payload that it cannot name ([`Body::Other`]), so that writing it again loses nothing. The form is
 //! PenguinHarness's; the fields and events that toolgate adds are optional, and a reader that does not know them may skip them.
 
-use std::borrow::Cow;
-
-use serde::{Deserialize, Serialize, de};
+use serde::{Deserialize, Serialize};
 use serde_json::{Map, Value, value::RawValue};
 
 /// Fields that a reader did not know, kept in their order.
@@ -95,6 +93,7 @@ macro_rules! payload {
 
 mod event;
 mod model;
+mod read;
 
 pub use event::*;
 pub use model::*;
@@ -144,15 +143,6 @@ impl Message {
             )
         );
         !partial && self.origin.is_empty()
-    }
-
-    /// Reads one message from JSON text.
-    ///
-    /// # Errors
-    /// Only when the text is no JSON object with a `type` and a `payload`. A payload that this version cannot read is kept as
-    /// [`Body::Other`].
-    pub fn from_json(line: &str) -> Result<Self, serde_json::Error> {
-        serde_json::from_str(line)
     }
 }
 
@@ -207,44 +197,10 @@ impl Serialize for Message {
     }
 }
 
-impl<'de> Deserialize<'de> for Message {
-    fn deserialize<D: serde::Deserializer<'de>>(deserializer: D) -> Result<Self, D::Error> {
-        #[derive(Deserialize)]
-        struct Envelope {
-            #[serde(default)]
-            timestamp: String,
-            #[serde(rename = "type")]
-            kind: String,
-            payload: Box<RawValue>,
-            #[serde(default)]
-            origin: Vec<String>,
-            #[serde(flatten)]
-            extra: Extra,
-        }
-        #[derive(Deserialize)]
-        struct Tag<'a> {
-            #[serde(rename = "type", borrow)]
-            tag: Cow<'a, str>,
-        }
-        let Envelope { timestamp, kind, payload, origin, extra } = Envelope::deserialize(deserializer)?;
-        if !payload.get().starts_with('{') {
-            return Err(de::Error::custom("a message's payload is an object"));
-        }
-        let tag = serde_json::from_str::<Tag>(payload.get()).ok();
-        let tag = tag.as_ref().map_or("", |tag| tag.tag.as_ref());
-        let read = match kind.as_str() {
-            "session_meta" => serde_json::from_str(payload.get()).ok().map(Body::SessionMeta),
-            "model_msg" => ModelMessage::read(tag, payload.get()).and_then(Result::ok).map(Body::Model),
-            "event_msg" => Event::read(tag, payload.get()).and_then(Result::ok).map(Body::Event),
-            _ => None,
-        };
-        let body = read.unwrap_or(Body::Other { kind, payload });
-        Ok(Self { timestamp, body, origin, extra })
-    }
-}
-
 #[cfg(test)]
 mod tests {
+    use std::borrow::Cow;
+
     use super::*;
 
     /// Records as PenguinHarness writes them, records of our own, and records of versions that do not exist yet.

@@ -51,7 +51,7 @@ const TOUCHES_THE_MACHINE: &[&str] = &[
     "crates/toolgate/src/cli/demo.rs",
     "crates/toolgate/src/cli/print.rs",
     "crates/toolgate/src/cli/run.rs",
-    "crates/toolgate/src/cli/trace.rs",
+    "crates/toolgate/src/cli/trace/find.rs",
     "crates/toolgate/src/state.rs",
     "crates/toolgate/src/surroundings.rs",
 ];
