@@ -23,8 +23,9 @@ pub(super) fn of_model(api: Api, base_url: &str, model: &str) -> Result<Url, Pro
         Api::OpenaiResponses => (versioned(api, base_url)?, "/responses".to_owned()),
         Api::AnthropicMessages => (versioned(api, base_url)?, "/messages".to_owned()),
         Api::GoogleGenerateContent => {
-            let model = model.strip_prefix("models/").unwrap_or(model);
-            (versioned(api, base_url)?, format!("/models/{model}:streamGenerateContent"))
+            // A name with a slash says itself what kind of model it is: `models/…`, `tunedModels/…`.
+            let kind = if model.contains('/') { "" } else { "models/" };
+            (versioned(api, base_url)?, format!("/{kind}{model}:streamGenerateContent"))
         }
     };
     let mut url = joined(base, &path);

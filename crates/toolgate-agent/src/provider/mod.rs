@@ -1,8 +1,10 @@
 //! The port to model providers, and the neutral words of their answers.
 //!
-//! A wire is one file: it writes a request and reads one event at a time ([`chat`]). Behind the port everything else is there once: the
-//! HTTP line (`http`), the event stream (`sse`), the classes of errors (`error`). Text is forwarded at once; calls are handed out only when
-//! the answer is whole, right before its [`Stop`], so no caller can start one that the stream's end would have taken back.
+//! A wire is one file (`chat`, `responses`, `messages`, `gemini`): it reads one event at a time, and its `form` says how a group
+//! of a conversation is written. Everything else is there once: the request writer (`writer`), the calls of an answer and their ids
+//! (`calls`), what must come back to a model (`native`), the HTTP line (`http`) and where it leads (`address`), the event stream (`sse`),
+//! the classes of errors (`error`). Text is forwarded at once; calls are handed out only when the answer is whole, right before its
+//! [`Stop`], so no caller can start one that the stream's end would have taken back.
 
 mod address;
 mod calls;
@@ -70,6 +72,11 @@ pub trait Provider: Send + Sync {
     /// # Errors
     /// What the provider refuses, and what keeps the request from reaching it.
     fn stream<'a>(&'a self, request: Request<'a>) -> BoxFuture<'a, Result<Box<dyn Answer>, ProviderError>>;
+
+    /// The body that this request has, which nobody is sent. Nothing for a model that is asked without a wire.
+    fn written(&self, _: &Request<'_>) -> Vec<u8> {
+        Vec::new()
+    }
 }
 
 /// What the model is asked.
@@ -213,6 +220,10 @@ fn model<F: Form + 'static, W: Wire + 'static>(
 impl<F: Form, W: Wire + 'static> Provider for Model<F, W> {
     fn model(&self) -> &ModelId {
         &self.id
+    }
+
+    fn written(&self, request: &Request<'_>) -> Vec<u8> {
+        self.writer.lock().unwrap_or_else(PoisonError::into_inner).write(request).0
     }
 
     fn stream<'a>(&'a self, request: Request<'a>) -> BoxFuture<'a, Result<Box<dyn Answer>, ProviderError>> {

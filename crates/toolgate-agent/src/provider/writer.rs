@@ -469,3 +469,59 @@ pub(super) fn write_json(out: &mut Vec<u8>, value: &(impl Serialize + ?Sized)) {
     // Writing to memory does not fail, and neither do texts and values.
     let _ = serde_json::to_writer(out, value);
 }
+
+#[cfg(test)]
+mod tests {
+    use std::cell::Cell;
+
+    use serde_json::json;
+    use toolgate_core::{message::Text, tool::ToolCall};
+
+    use super::*;
+    use crate::provider::{Api, ModelId};
+
+    /// Writes words and counts what it is given.
+    struct Counting(Cell<usize>);
+
+    impl Form for Counting {
+        fn open(&self, _: &Request<'_>, out: &mut Vec<u8>) {
+            out.extend_from_slice(b"{\"list\":[");
+        }
+
+        fn assistant(&self, blocks: &[Block<'_>], list: &mut List<'_>) {
+            self.0.set(self.0.get() + blocks.len());
+            list.push(&blocks.len());
+        }
+
+        fn user(&self, said: &[Said<'_>], list: &mut List<'_>) {
+            self.0.set(self.0.get() + said.len());
+            list.push(&said.len());
+        }
+
+        fn close(&self, _: &Request<'_>, _: &mut Vec<u8>) {}
+
+        fn ids(&self) -> IdRule {
+            IdRule::Given
+        }
+    }
+
+    #[test]
+    fn the_five_hundredth_turn_encodes_no_more_than_the_tenth() {
+        let id = ModelId { provider: "test".into(), model: "m".into() };
+        let mut writer = Writer::new(Counting(Cell::new(0)), Origin::new(Api::OpenaiChat, id), true);
+        let mut history = vec![ModelMessage::Text(Text::new(Role::User, "go", StopReason::Completed))];
+        let mut encoded = Vec::new();
+        for turn in 0..500 {
+            let request = Request { system: "", tools: &[], history: &history, max_tokens: None, thinking: None };
+            let before = writer.form.0.get();
+            let (body, ids) = writer.write(&request);
+            encoded.push(writer.form.0.get() - before);
+            assert_eq!((ids.len(), body.ends_with(b"]}")), (turn, true));
+            let call = ToolCall { id: format!("call_{turn}"), name: "read".into(), arguments: "{}".into() };
+            history.push(ModelMessage::ToolCall(toolgate_core::message::ToolCallMessage::new(&call)));
+            let line = json!({ "output": "x", "tool_call_id": call.id });
+            history.push(ModelMessage::ToolCallOutput(serde_json::from_value(line).unwrap()));
+        }
+        assert_eq!((encoded[9], encoded[499]), (2, 2), "one call and one result a turn");
+    }
+}

@@ -4,4 +4,6 @@
 mod examples;
 mod provider;
 mod recordings;
+mod requests;
 mod session;
+mod wires;

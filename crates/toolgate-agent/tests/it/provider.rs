@@ -21,7 +21,7 @@ const KEY: &str = "sk-test-0123456789";
 
 /// What the server sends for one request.
 #[derive(Clone)]
-struct Reply {
+pub struct Reply {
     head: String,
     body: Vec<u8>,
     /// Bytes a write.
@@ -31,31 +31,31 @@ struct Reply {
 }
 
 impl Reply {
-    fn stream(body: impl Into<Vec<u8>>) -> Self {
+    pub fn stream(body: impl Into<Vec<u8>>) -> Self {
         let head = "HTTP/1.1 200 OK\r\ncontent-type: text/event-stream\r\n".to_owned();
         Self { head, body: body.into(), piece: usize::MAX, whole: true }
     }
 
-    fn status(status: u16, headers: &str, body: &str) -> Self {
+    pub fn status(status: u16, headers: &str, body: &str) -> Self {
         Self { head: format!("HTTP/1.1 {status} X\r\n{headers}"), ..Self::stream(body) }
     }
 }
 
 /// A request as the server saw it, and how many connections it had accepted by then.
 #[derive(Clone)]
-struct Seen {
-    head: String,
-    body: String,
-    connection: usize,
+pub struct Seen {
+    pub head: String,
+    pub body: String,
+    pub connection: usize,
 }
 
-struct Server {
-    base: String,
+pub struct Server {
+    pub base: String,
     seen: Arc<Mutex<Vec<Seen>>>,
 }
 
 impl Server {
-    fn start(replies: Vec<Reply>) -> Self {
+    pub fn start(replies: Vec<Reply>) -> Self {
         let listener = TcpListener::bind("127.0.0.1:0").unwrap();
         let base = format!("http://{}/v1", listener.local_addr().unwrap());
         let seen = Arc::new(Mutex::new(Vec::new()));
@@ -83,7 +83,11 @@ impl Server {
         provider(&self.base)
     }
 
-    fn seen(&self) -> Vec<Seen> {
+    pub fn provider_of(&self, api: Api) -> Arc<dyn Provider> {
+        connect(setup(api, Endpoint { base_url: self.base.clone(), key: Some(KEY.into()), proxy: None })).unwrap()
+    }
+
+    pub fn seen(&self) -> Vec<Seen> {
         self.seen.lock().unwrap().clone()
     }
 }
@@ -102,7 +106,10 @@ fn read_request(socket: &mut TcpStream) -> Option<(String, String)> {
     loop {
         if let Some(end) = bytes.windows(4).position(|window| window == b"\r\n\r\n") {
             let head = String::from_utf8(bytes[..end].to_vec()).unwrap().to_lowercase();
-            let length: usize = head.lines().find_map(|line| line.strip_prefix("content-length: "))?.parse().unwrap();
+            let length: usize = head
+                .lines()
+                .find_map(|line| line.strip_prefix("content-length: "))
+                .map_or(0, |length| length.parse().unwrap());
             if bytes.len() >= end + 4 + length {
                 return Some((head, String::from_utf8(bytes[end + 4..].to_vec()).unwrap()));
             }
@@ -128,31 +135,34 @@ fn send(socket: &mut TcpStream, reply: &Reply) -> bool {
     sent.is_ok() && reply.whole
 }
 
-fn message(value: Value) -> ModelMessage {
-    let line = json!({ "timestamp": "t", "type": "model_msg", "payload": value });
-    match toolgate_core::message::Message::from_json(&line.to_string()).unwrap().body {
+pub fn message(value: Value) -> ModelMessage {
+    model_message(&json!({ "timestamp": "t", "type": "model_msg", "payload": value }).to_string())
+}
+
+pub fn model_message(line: &str) -> ModelMessage {
+    match toolgate_core::message::Message::from_json(line).unwrap().body {
         toolgate_core::message::Body::Model(message) => message,
         other => panic!("not a model message: {other:?}"),
     }
 }
 
-fn user(text: &str) -> ModelMessage {
+pub fn user(text: &str) -> ModelMessage {
     message(json!({ "type": "text", "role": "user", "text": text }))
 }
 
-fn assistant(text: &str) -> ModelMessage {
+pub fn assistant(text: &str) -> ModelMessage {
     message(json!({ "type": "text", "role": "assistant", "text": text }))
 }
 
-fn call(id: &str, name: &str, arguments: &str) -> ModelMessage {
+pub fn call(id: &str, name: &str, arguments: &str) -> ModelMessage {
     message(json!({ "type": "tool_call", "name": name, "arguments": arguments, "tool_call_id": id }))
 }
 
-fn result(id: &str, output: &str, images: &[&str]) -> ModelMessage {
+pub fn result(id: &str, output: &str, images: &[&str]) -> ModelMessage {
     message(json!({ "type": "tool_call_output", "output": output, "images": images, "tool_call_id": id }))
 }
 
-fn request(history: &[ModelMessage]) -> Request<'_> {
+pub fn request(history: &[ModelMessage]) -> Request<'_> {
     Request { system: "Be brief.", tools: &[], history, max_tokens: None, thinking: None }
 }
 
@@ -170,7 +180,7 @@ async fn collect(answer: &mut Box<dyn Answer>) -> (Vec<ModelEvent>, Option<Provi
     }
 }
 
-async fn ask(provider: &Arc<dyn Provider>, history: &[ModelMessage]) -> (Vec<ModelEvent>, Option<ProviderError>) {
+pub async fn ask(provider: &Arc<dyn Provider>, history: &[ModelMessage]) -> (Vec<ModelEvent>, Option<ProviderError>) {
     match provider.stream(request(history)).await {
         Ok(mut answer) => collect(&mut answer).await,
         Err(error) => (Vec::new(), Some(error)),
