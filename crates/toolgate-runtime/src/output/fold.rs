@@ -120,28 +120,52 @@ impl Fold {
     }
 
     /// Text without any control but tab and newline, while nothing is drawn over: the usual case, and it is not copied twice.
-    fn plain(&mut self, text: &str, out: &mut dyn FnMut(&str)) {
-        let Some(end) = memchr::memrchr(b'\n', text.as_bytes()).map(|at| at + 1) else {
-            self.line.append(text);
-            return self.bound_line(out);
-        };
-        if self.line.text.is_empty() {
-            out(&text[..end]);
-        } else {
-            let first = memchr::memchr(b'\n', text.as_bytes()).map_or(end, |at| at + 1);
-            self.line.append(&text[..first]);
-            out(&std::mem::take(&mut self.line).text);
-            if first < end {
-                out(&text[first..end]);
-            }
+    fn plain(&mut self, mut text: &str, out: &mut dyn FnMut(&str)) {
+        /// No line inside a block of this size, its last character included, is too long to be given away whole.
+        const BLOCK: usize = LONGEST_LINE - 4;
+        while !text.is_empty() {
+            let (block, rest) = text.split_at(border(text, BLOCK));
+            self.plain_block(block, out);
+            text = rest;
         }
-        self.line = Line::default();
-        self.line.append(&text[end..]);
-        self.bound_line(out);
+    }
+
+    fn plain_block(&mut self, text: &str, out: &mut dyn FnMut(&str)) {
+        let Some(last) = memchr::memrchr(b'\n', text.as_bytes()) else {
+            return self.append(text, out);
+        };
+        let mut lines = &text[..=last];
+        if !self.line.text.is_empty() {
+            let first = memchr::memchr(b'\n', lines.as_bytes()).unwrap_or(last);
+            self.append(&lines[..first], out);
+            self.end_line(out);
+            lines = &lines[first + 1..];
+        }
+        if !lines.is_empty() {
+            out(lines);
+        }
+        self.append(&text[last + 1..], out);
+    }
+
+    /// Adds to the line. It is let go exactly where it gets too long, whatever the chunks.
+    fn append(&mut self, mut text: &str, out: &mut dyn FnMut(&str)) {
+        while self.line.text.len() + text.len() >= LONGEST_LINE {
+            let (now, rest) = text.split_at(border(text, LONGEST_LINE - self.line.text.len()));
+            self.line.append(now);
+            self.bound_line(out);
+            text = rest;
+        }
+        self.line.append(text);
+    }
+
+    fn end_line(&mut self, out: &mut dyn FnMut(&str)) {
+        let mut line = std::mem::take(&mut self.line);
+        line.text.push('\n');
+        out(&line.text);
     }
 
     fn bound_line(&mut self, out: &mut dyn FnMut(&str)) {
-        if self.line.text.len() > LONGEST_LINE {
+        if self.line.text.len() >= LONGEST_LINE {
             out(&std::mem::take(&mut self.line).text);
         }
     }
@@ -197,11 +221,7 @@ impl Fold {
 
     fn shown(&mut self, c: char, out: &mut dyn FnMut(&str)) {
         match c {
-            '\n' => {
-                let mut line = std::mem::take(&mut self.line);
-                line.text.push('\n');
-                out(&line.text);
-            }
+            '\n' => self.end_line(out),
             '\r' => self.line.cursor = 0,
             '\u{8}' => self.line.back(1),
             '\u{1b}' => self.escape = Escape::Started,
@@ -276,6 +296,11 @@ impl Line {
             _ => {}
         }
     }
+}
+
+/// The first border of a character that is not before a place.
+fn border(text: &str, at: usize) -> usize {
+    (at..text.len()).find(|at| text.is_char_boundary(*at)).unwrap_or(text.len())
 }
 
 /// How many bytes at the beginning need no attention: no control but tab and newline, nothing from the C1 block.

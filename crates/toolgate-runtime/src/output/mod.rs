@@ -1,9 +1,11 @@
 //! The output sink: the only writer of a call's deltas and of its complete text, which are therefore equal.
 //!
 //! Bytes go in as they were printed. [`fold`] takes terminal control off and joins what chunks tore apart; the first part goes out as
-//! deltas, line by line, until the head's budget is full; the last part is held in a ring; what lies between is counted. Where
-//! anything is left out, [`spill`] keeps all of it on disk. The sink is synchronous and bounded, and never waits for a reader.
+//! deltas, line by line, until the head's budget is full; the last part is held; what lies between is counted (`budget`). Where
+//! anything is left out, [`spill`] keeps all of it on disk. The sink is synchronous and bounded, and never waits for a reader. What
+//! comes out does not depend on the chunks that came in.
 
+mod budget;
 pub mod fold;
 mod ring;
 pub mod spill;
@@ -12,6 +14,7 @@ use std::sync::{Mutex, MutexGuard, PoisonError};
 
 use toolgate_core::tool::{Bound, Most, Truncate};
 
+use budget::{Budget, Size, Tail, from_character, split};
 use fold::Fold;
 use ring::Ring;
 use spill::{Spill, SpillFolder, Spilled, TAIL};
@@ -21,34 +24,11 @@ use spill::{Spill, SpillFolder, Spilled, TAIL};
 const HELD_RAW: usize = 256 * 1024;
 
 /// Raw bytes after which an output that is past its head is a flood: it is no longer looked at as it comes, only its end is, at the
-/// close. Until then everything is folded and counted exactly.
+/// close. Until then everything is folded and counted exactly. It is looked for at every multiple, so that chunks make no difference.
 const UNFOLDED_AFTER: u64 = 1024 * 1024;
 
-/// The two numbers that serve all three ways of truncating.
-#[derive(Debug, Clone, Copy, PartialEq, Eq)]
-struct Split {
-    head: usize,
-    tail: usize,
-    configured: usize,
-}
-
-impl Split {
-    const NONE: Self = Self { head: usize::MAX, tail: 0, configured: 0 };
-
-    fn new(bound: Bound) -> Self {
-        let max = match bound.most {
-            Most::Everything => return Self::NONE,
-            Most::Characters(max) => max,
-            Most::Lines { bytes, .. } => bytes,
-        };
-        let (head, tail) = match bound.keep {
-            Truncate::Head => (max, 0),
-            Truncate::Tail => (0, max),
-            Truncate::Middle => (max - max / 2, max / 2),
-        };
-        Self { head, tail, configured: max }
-    }
-}
+/// A tail of more bytes than this is folded as it comes: the end of a flood, taken alone, might not fill it.
+const LARGEST_FLOOD_TAIL: usize = TAIL / 4;
 
 /// Receives each delta as it is made.
 pub type Emit = Box<dyn Fn(&str) + Send + Sync>;
@@ -60,34 +40,27 @@ pub struct Sink {
 
 struct Inner {
     fold: Fold,
-    bound: Split,
+    bound: Bound,
     /// Everything that went out, which is the complete text.
     complete: String,
-    head_left: usize,
-    /// Folded text behind the head, its oldest part dropped: between one and two times the bound, so that dropping is rare.
-    tail: String,
-    tail_chars: usize,
-    dropped_chars: u64,
+    head: Budget,
+    tail: Tail,
     /// Raw bytes so far.
     total: u64,
-    /// What has come since the output became a flood.
-    flood: Option<Flood>,
+    /// The newest raw bytes of a long output.
+    newest: Option<Ring>,
+    /// What has come since the output became a flood: raw bytes, and their size as text.
+    flood: Option<(u64, Size)>,
     raw: Raw,
     emit: Emit,
     closed: bool,
-}
-
-/// Output that is not looked at: its newest bytes, and how many characters came.
-struct Flood {
-    ring: Ring,
-    chars: u64,
 }
 
 /// What was printed, byte for byte: in memory while everything fits, in a file afterwards.
 enum Raw {
     Held {
         bytes: Vec<u8>,
-        folder: Option<SpillFolder>,
+        folder: SpillFolder,
         label: String,
     },
     Spilling(Spill),
@@ -98,21 +71,21 @@ enum Raw {
 impl Sink {
     /// A sink for one call. `label` names the spill file.
     pub fn new(bound: Bound, folder: Option<SpillFolder>, label: &str, emit: Emit) -> Self {
-        let bound = Split::new(bound);
-        let raw = if bound == Split::NONE {
-            Raw::Off
-        } else {
-            Raw::Held { bytes: Vec::new(), folder, label: label.to_owned() }
+        let (head, tail) = split(bound);
+        let raw = match folder {
+            Some(folder) if bound.most != Most::Everything => {
+                Raw::Held { bytes: Vec::new(), folder, label: label.to_owned() }
+            }
+            _ => Raw::Off,
         };
         let inner = Inner {
             fold: Fold::default(),
             bound,
             complete: String::new(),
-            head_left: bound.head,
-            tail: String::new(),
-            tail_chars: 0,
-            dropped_chars: 0,
+            head,
+            tail: Tail::new(tail),
             total: 0,
+            newest: None,
             flood: None,
             raw,
             emit,
@@ -142,22 +115,40 @@ impl Sink {
 }
 
 impl Inner {
-    fn write(&mut self, bytes: &[u8]) {
+    fn write(&mut self, mut bytes: &[u8]) {
+        let start = self.complete.len();
+        while !bytes.is_empty() {
+            let to_multiple = UNFOLDED_AFTER - self.total % UNFOLDED_AFTER;
+            let (now, rest) = bytes.split_at(usize::try_from(to_multiple).unwrap_or(usize::MAX).min(bytes.len()));
+            self.take_raw(now);
+            if self.total.is_multiple_of(UNFOLDED_AFTER) {
+                self.look_for_flood();
+            }
+            bytes = rest;
+        }
+        self.emit_from(start);
+    }
+
+    fn take_raw(&mut self, bytes: &[u8]) {
         self.keep_raw(bytes);
         self.total += bytes.len() as u64;
-        if self.flood.is_none() && self.total > UNFOLDED_AFTER && self.head_left == 0 {
-            self.flood = Some(Flood { ring: Ring::new(TAIL), chars: 0 });
+        if let Some(newest) = &mut self.newest {
+            newest.write(bytes);
         }
-        if let Some(flood) = &mut self.flood {
-            flood.chars += count_chars(bytes) as u64;
-            flood.ring.write(bytes);
-            return;
+        match &mut self.flood {
+            Some((count, size)) => {
+                *count += bytes.len() as u64;
+                *size += Size::of(bytes);
+            }
+            None => self.fold(|fold, out| fold.push(bytes, out)),
         }
-        let start = self.complete.len();
-        let mut fold = std::mem::take(&mut self.fold);
-        fold.push(bytes, &mut |text| self.take(text));
-        self.fold = fold;
-        self.emit_from(start);
+    }
+
+    fn look_for_flood(&mut self) {
+        self.newest.get_or_insert_with(|| Ring::new(TAIL));
+        if self.flood.is_none() && self.head.is_spent() && self.tail.budget().most_bytes() <= LARGEST_FLOOD_TAIL {
+            self.flood = Some((0, Size::default()));
+        }
     }
 
     fn keep_raw(&mut self, bytes: &[u8]) {
@@ -173,71 +164,31 @@ impl Inner {
     }
 
     fn start_spill(&mut self) {
-        let Raw::Held { bytes, folder, label } = std::mem::replace(&mut self.raw, Raw::Off) else { return };
-        self.raw = match folder {
-            None => Raw::Off,
-            Some(folder) => {
+        self.raw = match std::mem::replace(&mut self.raw, Raw::Off) {
+            Raw::Held { bytes, folder, label } => {
                 let mut spill = Spill::new(folder, &label);
                 spill.write(&bytes);
                 Raw::Spilling(spill)
             }
+            started => started,
         };
     }
 
-    /// Takes folded text: into the head while it has room, else into the ring.
-    fn take(&mut self, text: &str) {
-        let rest = if self.head_left == 0 { text } else { self.take_head(text) };
-        if rest.is_empty() {
-            return;
-        }
-        self.take_tail(rest);
-        let overflows = self.dropped_chars > 0 || self.tail_chars > self.bound.tail;
-        if overflows && matches!(self.raw, Raw::Held { .. }) {
-            self.start_spill();
-        }
-    }
-
-    fn take_head<'a>(&mut self, text: &'a str) -> &'a str {
-        if self.head_left == usize::MAX || text.len() <= self.head_left {
-            self.complete.push_str(text);
-            if self.head_left != usize::MAX {
-                self.head_left -= count_chars(text);
+    /// Folds, and takes the text that comes of it: into the head while it has room, else into the tail.
+    fn fold(&mut self, feed: impl FnOnce(&mut Fold, &mut dyn FnMut(&str))) {
+        let Self { fold, bound, complete, head, tail, .. } = self;
+        feed(fold, &mut |text| {
+            let mut rest = text;
+            if !head.is_closed() {
+                let heir = (bound.keep == Truncate::Middle).then_some(tail.budget());
+                let (now, behind) = head.take(text, heir);
+                complete.push_str(now);
+                rest = behind;
             }
-            return "";
-        }
-        let end = text.char_indices().nth(self.head_left).map_or(text.len(), |(at, _)| at);
-        let (now, rest) = text.split_at(end);
-        self.head_left -= count_chars(now);
-        self.complete.push_str(now);
-        rest
-    }
-
-    fn take_tail(&mut self, text: &str) {
-        let wanted = self.bound.tail;
-        let chars = count_chars(text);
-        if chars >= wanted {
-            // All that is held and the beginning of this text are past the bound now.
-            self.dropped_chars += (self.tail_chars + chars - wanted) as u64;
-            self.tail.clear();
-            self.tail.push_str(last_chars(text, wanted));
-            self.tail_chars = wanted;
-            return;
-        }
-        self.tail.push_str(text);
-        self.tail_chars += chars;
-        if self.tail_chars > 2 * wanted {
-            self.trim_tail();
-        }
-    }
-
-    fn trim_tail(&mut self) {
-        let wanted = self.bound.tail;
-        if self.tail_chars > wanted {
-            let cut = self.tail.len() - last_chars(&self.tail, wanted).len();
-            self.tail.drain(..cut);
-            self.dropped_chars += (self.tail_chars - wanted) as u64;
-            self.tail_chars = wanted;
-        }
+            if !rest.is_empty() {
+                tail.push(rest);
+            }
+        });
     }
 
     fn emit_from(&self, start: usize) {
@@ -251,19 +202,14 @@ impl Inner {
             return self.complete.clone();
         }
         let start = self.complete.len();
-        let flood = self.flood.take();
-        if let Some(flood) = &flood {
-            self.end_flood(flood);
+        if let Some((bytes, size)) = self.flood.take() {
+            self.end_flood(bytes, size);
         }
-        let mut fold = std::mem::take(&mut self.fold);
-        fold.finish(&mut |text| self.take(text));
-        let mut after = Vec::new();
-        self.close_body(flood, &mut after);
+        self.fold(Fold::finish);
+        let mut after = self.close_body();
         after.extend(notes.iter().map(|note| bounded(note)));
         for note in after {
-            if !self.complete.is_empty() && !self.complete.ends_with('\n') {
-                self.complete.push('\n');
-            }
+            self.new_line();
             self.complete.push_str(&note);
         }
         if self.complete.is_empty() {
@@ -274,71 +220,101 @@ impl Inner {
         self.complete.clone()
     }
 
-    /// Looks at the end of a flood. Where bytes were dropped unseen, what is left begins at the first whole line.
-    fn end_flood(&mut self, flood: &Flood) {
-        let (older, newer) = flood.ring.parts();
-        let mut parts = [older, newer];
-        let mut seen = flood.chars;
-        if flood.ring.is_cut() {
-            let mut before = std::mem::take(&mut self.fold);
-            before.finish(&mut |text| self.take(text));
-            self.dropped_chars += std::mem::take(&mut self.tail_chars) as u64;
-            self.tail.clear();
-            let first = memchr::memchr(b'\n', older).map_or(0, |at| at + 1);
-            parts[0] = &older[first..];
-            seen = parts.iter().map(|part| count_chars(part) as u64).sum();
-        }
-        self.dropped_chars += flood.chars - seen;
-        let mut fold = std::mem::take(&mut self.fold);
-        for part in parts {
-            fold.push(part, &mut |text| self.take(text));
-        }
-        self.fold = fold;
-    }
-
-    /// The marker between beginning and end and the end itself, or the notes that say that the end was cut off.
-    fn close_body(&mut self, flood: Option<Flood>, after: &mut Vec<String>) {
-        self.trim_tail();
-        let raw = std::mem::replace(&mut self.raw, Raw::Off);
-        let tail = std::mem::take(&mut self.tail);
-        if self.dropped_chars == 0 {
-            if let Raw::Spilling(spill) = raw {
-                spill.discard();
-            }
-            self.complete.push_str(&tail);
-            return;
-        }
-        let kept = match raw {
-            Raw::Spilling(spill) => Some(spill.finish(flood.as_ref().map_or((&[], &[]), |flood| flood.ring.parts()))),
-            _ => None,
-        };
-        if self.bound.tail == 0 {
-            after.push(format!("[output truncated: exceeded {} chars]", self.bound.configured));
-            after.extend(kept.map(|kept| match kept {
-                Spilled::Whole(path) => format!("[output archived: {}]", path.display()),
-                Spilled::HeadAndTail { path, left_out } => {
-                    format!(
-                        "[output archived (head and tail; {left_out} bytes between are left out): {}]",
-                        path.display()
-                    )
-                }
-                Spilled::Failed(why) => format!("[output archive failed: {why}]"),
-            }));
-            return;
-        }
-        let place = match kept {
-            None => String::new(),
-            Some(Spilled::Whole(path)) => format!("; complete output: {}", path.display()),
-            Some(Spilled::HeadAndTail { path, left_out }) => {
-                format!("; output without {left_out} bytes in its middle: {}", path.display())
-            }
-            Some(Spilled::Failed(why)) => format!("; the complete output could not be kept: {why}"),
-        };
+    fn new_line(&mut self) {
         if !self.complete.is_empty() && !self.complete.ends_with('\n') {
             self.complete.push('\n');
         }
-        self.complete.push_str(&format!("[... {} characters left out here{place} ...]\n", self.dropped_chars));
+    }
+
+    /// Looks at the end of a flood. Where bytes were dropped unseen, what is left begins at the first whole line, if it can.
+    fn end_flood(&mut self, bytes: u64, size: Size) {
+        if self.tail.budget().is_spent() {
+            return self.tail.count_unseen(size);
+        }
+        let Some(ring) = self.newest.take() else { return };
+        let (older, newer) = ring.newest(bytes);
+        let mut parts = [older, newer];
+        if !ring.holds(bytes) {
+            self.fold(Fold::finish);
+            let lines = whole_lines(parts);
+            self.tail.restart(lines.is_none());
+            parts = lines.unwrap_or([from_character(older), newer]);
+            let mut seen = Size::default();
+            parts.iter().for_each(|part| seen += Size::of(part));
+            self.tail.count_unseen(size - seen);
+        }
+        self.fold(|fold, out| parts.iter().for_each(|part| fold.push(part, out)));
+        self.newest = Some(ring);
+    }
+
+    /// The marker between beginning and end and the end itself, or the notes that say that the end was cut off.
+    fn close_body(&mut self) -> Vec<String> {
+        let (tail, left_out) = self.tail.finish();
+        if left_out == Size::default() {
+            self.complete.push_str(&tail);
+            // A file that was begun holds nothing that is not here.
+            self.raw = Raw::Off;
+            return Vec::new();
+        }
+        self.start_spill();
+        let newest = self.newest.as_ref().map_or((&[][..], &[][..]), |ring| ring.newest(TAIL as u64));
+        let kept = match std::mem::replace(&mut self.raw, Raw::Off) {
+            Raw::Spilling(spill) => Some(spill.finish(newest)),
+            _ => None,
+        };
+        if self.bound.keep == Truncate::Head {
+            return head_notes(self.bound.most, kept);
+        }
+        self.new_line();
+        let what = if self.head.by_lines() { in_lines(left_out) } else { format!("{} characters", left_out.chars) };
+        self.complete.push_str(&format!("[... {what} left out here{} ...]\n", place(kept)));
         self.complete.push_str(&tail);
+        Vec::new()
+    }
+}
+
+/// What stands behind the first line end of two parts of one text, unless that is too little to fill a tail.
+fn whole_lines([older, newer]: [&[u8]; 2]) -> Option<[&[u8]; 2]> {
+    let behind = |part: &[u8]| memchr::memchr(b'\n', part).map(|at| at + 1);
+    let lines = behind(older).map(|at| [&older[at..], newer]);
+    let lines = lines.or_else(|| behind(newer).map(|at| [&[][..], &newer[at..]]));
+    lines.filter(|[older, newer]| older.len() + newer.len() >= LARGEST_FLOOD_TAIL)
+}
+
+/// What PenguinHarness says of an output whose end was cut off.
+fn head_notes(most: Most, kept: Option<Spilled>) -> Vec<String> {
+    let most = match most {
+        Most::Characters(chars) => format!("{chars} chars"),
+        Most::Lines { lines, bytes } => format!("{lines} lines or {bytes} bytes"),
+        Most::Everything => "everything".into(),
+    };
+    let archived = kept.map(|kept| match kept {
+        Spilled::Whole(path) => format!("[output archived: {}]", path.display()),
+        Spilled::HeadAndTail { path, left_out } => {
+            format!("[output archived (head and tail; {left_out} bytes between are left out): {}]", path.display())
+        }
+        Spilled::Failed(why) => format!("[output archive failed: {why}]"),
+    });
+    std::iter::once(format!("[output truncated: exceeded {most}]")).chain(archived).collect()
+}
+
+/// What was left out of an output that is bounded in lines; inside one line there are only bytes to count.
+fn in_lines(left_out: Size) -> String {
+    match left_out.lines {
+        0 => format!("{} bytes", left_out.bytes),
+        lines => format!("{lines} lines ({} bytes)", left_out.bytes),
+    }
+}
+
+/// Where all of it is.
+fn place(kept: Option<Spilled>) -> String {
+    match kept {
+        None => String::new(),
+        Some(Spilled::Whole(path)) => format!("; complete output: {}", path.display()),
+        Some(Spilled::HeadAndTail { path, left_out }) => {
+            format!("; output without {left_out} bytes in its middle: {}", path.display())
+        }
+        Some(Spilled::Failed(why)) => format!("; the complete output could not be kept: {why}"),
     }
 }
 
@@ -351,31 +327,6 @@ pub(crate) fn bounded(note: &str) -> String {
     match note.char_indices().nth(NOTE) {
         Some((end, _)) => format!("{} ... (cut at {NOTE} characters)", &note[..end]),
         None => note.to_owned(),
-    }
-}
-
-/// Characters of UTF-8. A flood is counted byte by byte here, so the sums are short enough for the compiler to keep many of them
-/// in one vector register.
-fn count_chars(text: impl AsRef<[u8]>) -> usize {
-    /// A sum of this many ones still fits into a byte.
-    const BLOCK: usize = 192;
-    let ones = |block: &[u8]| usize::from(block.iter().map(|byte| u8::from(!is_continuation(*byte))).sum::<u8>());
-    text.as_ref().chunks(BLOCK).map(ones).sum()
-}
-
-fn is_continuation(byte: u8) -> bool {
-    byte & 0b1100_0000 == 0b1000_0000
-}
-
-/// The last `wanted` characters.
-fn last_chars(text: &str, wanted: usize) -> &str {
-    if wanted == 0 {
-        return "";
-    }
-    // Mostly it is plain ASCII, where characters need not be walked.
-    match text.len().checked_sub(wanted) {
-        Some(at) if text.as_bytes()[at..].is_ascii() => &text[at..],
-        _ => text.char_indices().nth_back(wanted - 1).map_or(text, |(at, _)| &text[at..]),
     }
 }
 

@@ -6,17 +6,14 @@ pub(super) struct Ring {
     capacity: usize,
     /// Where the oldest byte stands once the ring is full.
     start: usize,
-    /// Bytes written in all.
-    total: u64,
 }
 
 impl Ring {
     pub(super) fn new(capacity: usize) -> Self {
-        Self { bytes: Vec::new(), capacity, start: 0, total: 0 }
+        Self { bytes: Vec::new(), capacity, start: 0 }
     }
 
     pub(super) fn write(&mut self, bytes: &[u8]) {
-        self.total += bytes.len() as u64;
         let mut bytes = &bytes[bytes.len().saturating_sub(self.capacity)..];
         let (now, rest) = bytes.split_at(bytes.len().min(self.capacity - self.bytes.len()));
         self.bytes.extend_from_slice(now);
@@ -29,16 +26,23 @@ impl Ring {
         }
     }
 
-    /// Whether bytes have been dropped.
-    pub(super) fn is_cut(&self) -> bool {
-        self.total > self.bytes.len() as u64
+    /// Whether the newest so many bytes are all there.
+    pub(super) fn holds(&self, count: u64) -> bool {
+        count <= self.bytes.len() as u64
     }
 
-    /// The older and the newer part.
-    pub(super) fn parts(&self) -> (&[u8], &[u8]) {
+    /// The newest so many bytes, or all that are there: the older and the newer part.
+    pub(super) fn newest(&self, count: u64) -> (&[u8], &[u8]) {
+        let count = usize::try_from(count).unwrap_or(usize::MAX);
         let (newer, older) = self.bytes.split_at(self.start);
-        (older, newer)
+        let newer = last(newer, count);
+        (last(older, count - newer.len()), newer)
     }
+}
+
+/// The last so many bytes.
+pub(super) fn last(bytes: &[u8], count: usize) -> &[u8] {
+    &bytes[bytes.len().saturating_sub(count)..]
 }
 
 #[cfg(test)]
@@ -53,9 +57,11 @@ mod tests {
             for chunk in whole.chunks(size) {
                 ring.write(chunk);
             }
-            let (older, newer) = ring.parts();
-            assert_eq!([older, newer].concat(), &whole[90..], "chunks of {size}");
-            assert!(ring.is_cut());
+            for count in [0, 1, 9, 10, 99] {
+                let (older, newer) = ring.newest(count);
+                assert_eq!([older, newer].concat(), last(&whole, 10.min(count as usize)), "{count}, chunks of {size}");
+            }
+            assert!(ring.holds(10) && !ring.holds(11));
         }
     }
 }

@@ -15,6 +15,8 @@ use std::{
 
 use toolgate_core::call::Digest;
 
+use super::ring::last;
+
 /// Bytes of one file; beyond it the middle is left out.
 pub const FILE_LIMIT: u64 = 64 * 1024 * 1024;
 
@@ -171,10 +173,6 @@ impl Drop for Spill {
             let _ = std::fs::remove_file(path);
         }
     }
-}
-
-fn last(bytes: &[u8], count: usize) -> &[u8] {
-    &bytes[bytes.len().saturating_sub(count)..]
 }
 
 #[cfg(test)]

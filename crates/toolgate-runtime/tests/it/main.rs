@@ -8,6 +8,7 @@
     unreachable_pub
 )]
 
+mod close_out;
 mod commands;
 mod definitions;
 mod door;
