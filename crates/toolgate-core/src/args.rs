@@ -1,7 +1,8 @@
 //! From a model's text to checked arguments.
 //!
 //! Strict JSON, mended only where the meaning cannot change: `"42"` where an integer is wanted, `"true"` where a
-//! boolean is, a single object where a list is, a JSON string where an object or list is, nothing or `null` for no arguments. Mending
+//! boolean is, `42.0` where an integer is, a single object where a list is, a JSON string where an object or list is (the arguments as a
+//! whole included), nothing or `null` for no arguments. Mending
 //! comes before the question, so that a person sees, and the digest covers, the bytes that run.
 
 use serde_json::Value;
@@ -25,10 +26,15 @@ pub struct Checked {
 /// # Errors
 /// A text for the model that names every place, the reason and what was received. Such a call never runs.
 pub fn check(tool: &str, schema: &Schema, text: &str) -> Result<Checked, String> {
-    let value = parse(tool, text)?;
+    let mut value = parse(tool, text)?;
     let mut notes = Vec::new();
+    if let Some(inner) = coerced(&value, "object") {
+        notes.push("[arguments read as an object]".into());
+        value = inner;
+    }
     let Value::Object(mut args) = value else {
-        return Err(format!("Invalid arguments for {tool}: expected one JSON object, got {}.", kind_of(&value)));
+        let kind = kind_of(&value);
+        return Err(format!("Invalid arguments for {tool}: expected one JSON object, got {kind}.{}", received(text)));
     };
     leave_out_unknown(schema, &mut args, &mut notes);
     let mut value = Value::Object(args);
@@ -36,7 +42,7 @@ pub fn check(tool: &str, schema: &Schema, text: &str) -> Result<Checked, String>
     let violations = schema.check(&value);
     if !violations.is_empty() {
         let reasons = violations.iter().map(|violation| format!("\n- {violation}")).collect::<String>();
-        return Err(format!("Invalid arguments for {tool}:{reasons}"));
+        return Err(format!("Invalid arguments for {tool}:{reasons}{}", received(text)));
     }
     match value {
         Value::Object(args) => Ok(Checked { args, notes }),
@@ -51,9 +57,21 @@ fn parse(tool: &str, text: &str) -> Result<Value, String> {
     serde_json::from_str(text).map_err(|error| {
         format!(
             "Invalid arguments for {tool}: the text is not valid JSON ({error}). Nothing was run. Send one complete JSON object; inside \
-             strings write a line break as \\n and a backslash as \\\\."
+             strings write a line break as \\n and a backslash as \\\\.{}",
+            received(text)
         )
     })
+}
+
+/// What came, as far as it helps to see it: the beginning and the end, since a text that was cut off shows it there.
+fn received(text: &str) -> String {
+    /// Characters of each end.
+    const SHOWN: usize = 150;
+    let text = text.trim();
+    let begin = text.char_indices().nth(SHOWN).map_or(text.len(), |(at, _)| at);
+    let end = text.char_indices().nth_back(SHOWN - 1).map_or(0, |(at, _)| at).max(begin);
+    let gap = if begin < end { " … " } else { "" };
+    format!("\nReceived: {}{gap}{}", &text[..begin], &text[end..])
 }
 
 /// Fields that the schema's root does not describe are ignored, and named.
@@ -80,17 +98,25 @@ fn mend(schema: &Schema, at: &Value, value: &mut Value, path: &str, notes: &mut 
         return;
     }
     let at = schema.follow(at);
-    if let Some(wanted) = at.get("type") {
-        let fits = |value: &Value| types_of(wanted).any(|name| is_type(value, name));
-        if !fits(value)
-            && let Some(better) = types_of(wanted).find_map(|name| coerced(value, name)).filter(fits)
-        {
-            notes.push(format!("[argument {} read as {}]", if path.is_empty() { "/" } else { path }, kind_of(&better)));
-            *value = better;
-        }
+    let wanted = wanted_types(schema, at);
+    if wanted.contains(&"integer")
+        && let Some(whole) = whole_number(value)
+    {
+        *value = whole;
+    }
+    let fits = |value: &Value| wanted.iter().any(|name| is_type(value, name));
+    if !wanted.is_empty()
+        && !fits(value)
+        && let Some(better) = wanted.iter().find_map(|name| coerced(value, name)).filter(fits)
+    {
+        notes.push(format!("[argument {} read as {}]", if path.is_empty() { "/" } else { path }, kind_of(&better)));
+        *value = better;
     }
     match value {
         Value::Object(members) => {
+            if depth > 0 && at.get("additionalProperties") == Some(&Value::Bool(false)) {
+                leave_out_inner(at, members, path, notes);
+            }
             if let Some(own) = at.get("properties").and_then(Value::as_object) {
                 for (name, inner) in own {
                     if let Some(member) = members.get_mut(name) {
@@ -108,6 +134,40 @@ fn mend(schema: &Schema, at: &Value, value: &mut Value, path: &str, notes: &mut 
         }
         _ => {}
     }
+}
+
+/// Fields of an inner object that its schema forbids are ignored and named like those of the whole.
+fn leave_out_inner(at: &Value, members: &mut Args, path: &str, notes: &mut Vec<String>) {
+    if at.get("patternProperties").is_some() {
+        return;
+    }
+    let known = at.get("properties").and_then(Value::as_object);
+    members.retain(|name, _| {
+        let is_known = known.is_some_and(|known| known.contains_key(name));
+        if !is_known {
+            notes.push(format!("[unknown argument ignored: {path}/{name}]"));
+        }
+        is_known
+    });
+}
+
+/// The types that a place takes: its own, or those of its alternatives.
+fn wanted_types<'a>(schema: &'a Schema, at: &'a Value) -> Vec<&'a str> {
+    if let Some(wanted) = at.get("type") {
+        return types_of(wanted).collect();
+    }
+    let forms = ["anyOf", "oneOf"].into_iter().filter_map(|key| at.get(key).and_then(Value::as_array)).flatten();
+    let types: Vec<Option<&Value>> = forms.map(|form| schema.follow(form).get("type")).collect();
+    // A form without a type may take anything, so nothing is known to be wrong.
+    if types.contains(&None) { Vec::new() } else { types.into_iter().flatten().flat_map(types_of).collect() }
+}
+
+/// `42.0` as the integer that it is.
+fn whole_number(value: &Value) -> Option<Value> {
+    /// Beyond this a float no longer says which integer is meant (2^53).
+    const EXACT: f64 = 9_007_199_254_740_992.0;
+    let number = value.as_f64().filter(|_| value.is_f64())?;
+    (number.fract() == 0.0 && number.abs() <= EXACT).then(|| Value::from(number as i64))
 }
 
 /// The same meaning in the wanted type, or nothing. `null` never becomes text.
@@ -162,6 +222,8 @@ mod tests {
                 "flag": {"type": "boolean"},
                 "edits": {"type": "array", "items": {"type": "object", "properties": {"n": {"type": "integer"}}}},
                 "o": {"type": "object"},
+                "maybe": {"anyOf": [{"type": "integer"}, {"type": "null"}]},
+                "closed": {"type": "object", "properties": {"a": {"type": "string"}}, "additionalProperties": false},
             },
             "required": ["cmd"],
             "additionalProperties": false,
@@ -178,12 +240,19 @@ mod tests {
             (json!({"cmd":"a","edits":{"n":"1"}}), json!({"cmd":"a","edits":[{"n":1}]})),
             (json!({"cmd":"a","edits":"[{\"n\":1}]"}), json!({"cmd":"a","edits":[{"n":1}]})),
             (json!({"cmd":"a","o":"{\"x\":1}"}), json!({"cmd":"a","o":{"x":1}})),
+            (json!({"cmd":"a","maybe":"7"}), json!({"cmd":"a","maybe":7})),
+            (json!({"cmd":"a","closed":{"a":"x","b":1}}), json!({"cmd":"a","closed":{"a":"x"}})),
+            (json!("{\"cmd\":\"a\"}"), json!({"cmd":"a"})),
         ] {
             let checked = check("t", &schema(), &given.to_string()).unwrap();
             assert_eq!(Value::Object(checked.args), wanted);
             assert!(!checked.notes.is_empty(), "{given}: what was changed is said");
         }
+        let whole = check("t", &schema(), r#"{"cmd":"a","n":42.0}"#).unwrap();
+        assert!(whole.args["n"].is_i64() && whole.notes.is_empty(), "the same number is no change");
         for (given, path) in [
+            (json!({"cmd":"a","maybe":"x"}), "/maybe"),
+            (json!({"cmd":"a","n":42.5}), "/n"),
             (json!({"cmd":null}), "/cmd"),
             (json!({"cmd":5}), "/cmd"),
             (json!({"cmd":"a","n":"abc"}), "/n"),
@@ -197,6 +266,7 @@ mod tests {
         ] {
             let error = check("t", &schema(), &given.to_string()).unwrap_err();
             assert!(error.contains(path), "{given}: {error}");
+            assert!(error.ends_with(&format!("\nReceived: {given}")), "{given}: {error}");
         }
     }
 

@@ -4,6 +4,7 @@
 
 use std::sync::Arc;
 
+use tokio_util::task::AbortOnDropHandle;
 use toolgate_core::{
     message::{Extra, ModelMessage, Partial, PartialEvent, Role, ToolCallOutput},
     outcome::{Ending, StopReason},
@@ -11,7 +12,7 @@ use toolgate_core::{
 };
 
 use crate::{
-    output::{Sink, bounded, spill::SpillFolder},
+    output::{Sink, bounded, live, spill::SpillFolder},
     tool::Done,
     trace::{Journal, TraceError},
 };
@@ -21,6 +22,8 @@ pub struct CloseOut {
     journal: Arc<Journal>,
     call_id: String,
     sink: Arc<Sink>,
+    /// Ends with the frame.
+    _live: Option<AbortOnDropHandle<()>>,
 }
 
 impl CloseOut {
@@ -35,7 +38,11 @@ impl CloseOut {
             })
         };
         let sink = Arc::new(Sink::new(bound, spills, call_id, emit));
-        Self { journal: journal.clone(), call_id: call_id.to_owned(), sink }
+        let live = journal.watches_live().then(|| {
+            let (journal, call_id) = (journal.clone(), call_id.to_owned());
+            live::watch(&sink, move |text| journal.live(&call_id, text))
+        });
+        Self { journal: journal.clone(), call_id: call_id.to_owned(), sink, _live: live.flatten() }
     }
 
     /// Where the tool writes.

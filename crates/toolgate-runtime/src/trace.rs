@@ -50,6 +50,17 @@ struct State {
 pub trait Observer: Send + Sync {
     /// One message. `seq` is its number in the trace; pieces that are only shown have none.
     fn see(&self, message: &Message, seq: Option<u64>);
+
+    /// Whether [`Observer::live`] does anything; asked once a call, so that nothing is woken for nobody.
+    fn watches_live(&self) -> bool {
+        false
+    }
+
+    /// The newest output of a call that runs: at most 4 KiB, at most ten times a second. It replaces what was shown before, some of it
+    /// may never come, and it is no part of any message.
+    fn live(&self, call_id: &str, text: &str) {
+        let _ = (call_id, text);
+    }
 }
 
 /// Nobody watches.
@@ -120,6 +131,16 @@ impl Journal {
     pub fn show(&self, body: impl Into<Body>) {
         let _order = self.state();
         self.observer.see(&Message::new(now(), body), None);
+    }
+
+    /// Whether people watch what a call prints while it runs.
+    pub fn watches_live(&self) -> bool {
+        self.observer.watches_live()
+    }
+
+    /// Shows people the newest output of a call; nothing is recorded.
+    pub fn live(&self, call_id: &str, text: &str) {
+        self.observer.live(call_id, text);
     }
 
     /// Waits until everything recorded so far would survive a power cut.

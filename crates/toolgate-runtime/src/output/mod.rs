@@ -7,15 +7,18 @@
 
 mod budget;
 pub mod fold;
+pub(crate) mod live;
 mod ring;
 pub mod spill;
 
-use std::sync::{Mutex, MutexGuard, PoisonError};
+use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 
+use tokio::sync::Notify;
 use toolgate_core::tool::{Bound, Most, Truncate};
 
 use budget::{Budget, Size, Tail, from_character, split};
 use fold::Fold;
+use live::Live;
 use ring::Ring;
 use spill::{Spill, SpillFolder, Spilled, TAIL};
 
@@ -52,6 +55,8 @@ struct Inner {
     /// What has come since the output became a flood: raw bytes, and their size as text.
     flood: Option<(u64, Size)>,
     raw: Raw,
+    /// Kept only while somebody watches.
+    live: Option<Live>,
     emit: Emit,
     closed: bool,
 }
@@ -88,6 +93,7 @@ impl Sink {
             newest: None,
             flood: None,
             raw,
+            live: None,
             emit,
             closed: false,
         };
@@ -106,6 +112,19 @@ impl Sink {
     /// Never empty. Returns the complete text, which equals the joined deltas.
     pub(crate) fn close(&self, notes: &[String]) -> String {
         self.lock().close(notes)
+    }
+
+    /// From now on, what comes is also kept for people, and each piece wakes who shows it.
+    fn watch_live(&self, more: Arc<Notify>) {
+        self.lock().live = Some(Live::new(more));
+    }
+
+    /// Shows people what came last. Under the lock, so that nothing is shown behind the close.
+    fn show_live(&self, show: &dyn Fn(&str)) {
+        let inner = self.lock();
+        if let Some(live) = inner.live.as_ref().filter(|_| !inner.closed) {
+            show(&live.text());
+        }
     }
 
     fn lock(&self) -> MutexGuard<'_, Inner> {
@@ -134,6 +153,9 @@ impl Inner {
         self.total += bytes.len() as u64;
         if let Some(newest) = &mut self.newest {
             newest.write(bytes);
+        }
+        if let Some(live) = &mut self.live {
+            live.write(bytes);
         }
         match &mut self.flood {
             Some((count, size)) => {
@@ -334,7 +356,6 @@ pub(crate) fn bounded(note: &str) -> String {
 #[allow(clippy::disallowed_methods)] // Tests look at the files that were written.
 mod tests {
     use super::*;
-    use std::sync::Arc;
 
     /// Writes chunks into a sink and returns the complete text, having checked that the joined deltas equal it.
     fn shown(bound: Bound, folder: Option<SpillFolder>, chunks: &[&[u8]], notes: &[&str]) -> String {

@@ -8,7 +8,7 @@ use toolgate_core::{
     tool::{Effect, Prepared, ToolKind, ToolSet, ToolSpec, Truncate},
 };
 
-use super::report::{report, window};
+use super::report::{milliseconds, report, window};
 use crate::{
     BoxFuture,
     gate::Permit,
@@ -58,7 +58,7 @@ impl Tool for ExecCommand {
 
     fn prepare<'a>(&'a self, args: &'a Args, cx: &'a CheckContext) -> BoxFuture<'a, Result<Prepared, ToolError>> {
         Box::pin(async move {
-            let line = args["cmd"].as_str().unwrap_or_default().to_owned();
+            let line = args.get("cmd").and_then(|cmd| cmd.as_str()).unwrap_or_default().to_owned();
             if line.trim().is_empty() || line.contains('\0') {
                 return Err(ToolError::new(
                     "Invalid arguments for exec_command: /cmd: expected a command without NUL characters",
@@ -75,7 +75,7 @@ impl Tool for ExecCommand {
             let (line, cwd) = allowed(&permit)?;
             let args = permit.call().args();
             let terminal = args.get("tty").and_then(|tty| tty.as_bool()).unwrap_or_default();
-            let asked = args.get("yield_time_ms").and_then(|ms| ms.as_i64()).map(|ms| u64::try_from(ms).unwrap_or(0));
+            let asked = milliseconds(args, "yield_time_ms");
             let window = cx.commands.yields().then(|| window(asked, WINDOW_MS, cx.limits.timeout_ms));
             let session = tokio::select! {
                 session = cx.commands.start(&permit, &line, &cwd, terminal) => session.map_err(|error| ToolError(error.to_string()))?,

@@ -7,7 +7,7 @@ use toolgate_core::{
     tool::{Effect, Prepared, ToolKind, ToolSet, ToolSpec, Truncate},
 };
 
-use super::report::{report, report_gone, window};
+use super::report::{milliseconds, report, report_gone, window};
 use crate::{
     BoxFuture,
     gate::Permit,
@@ -118,7 +118,7 @@ impl Tool for InputCommand {
                 session.end_input().await;
             }
             let default = if text.is_empty() && !eof { EMPTY_POLL_MS } else { AFTER_TYPING_MS };
-            let asked = args.get("yield_time_ms").and_then(Value::as_i64).map(|ms| u64::try_from(ms).unwrap_or(0));
+            let asked = milliseconds(args, "yield_time_ms");
             let window = window(asked, default, cx.limits.timeout_ms);
             let seen = session.watch(&cx.out, Some(window), &cx.cancel).await;
             Ok(report(&cx.commands, &session, seen, "still running"))
@@ -152,7 +152,7 @@ async fn feed(session: &CommandSession, text: &str) -> Result<Option<Done>, Tool
 }
 
 fn process_id(args: &Args) -> String {
-    args["process_id"].as_str().unwrap_or_default().to_owned()
+    args.get("process_id").and_then(Value::as_str).unwrap_or_default().to_owned()
 }
 
 fn typed(args: &Args) -> String {

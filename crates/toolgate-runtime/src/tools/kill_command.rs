@@ -52,7 +52,7 @@ impl Tool for KillCommand {
 
     fn prepare<'a>(&'a self, args: &'a Args, _cx: &'a CheckContext) -> BoxFuture<'a, Result<Prepared, ToolError>> {
         Box::pin(async move {
-            let process = args["process_id"].as_str().unwrap_or_default().to_owned();
+            let process = args.get("process_id").and_then(|id| id.as_str()).unwrap_or_default().to_owned();
             let summary = format!("end {process}");
             Ok(Prepared { effects: vec![Effect::End { process }], summary, preview: None })
         })

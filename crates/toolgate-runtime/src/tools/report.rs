@@ -2,7 +2,8 @@
 
 use std::time::Duration;
 
-use toolgate_core::outcome::StopReason;
+use serde_json::Value;
+use toolgate_core::{call::Args, outcome::StopReason};
 
 use crate::{
     process::{
@@ -27,6 +28,11 @@ const MOST_NAMED: usize = 8;
 pub(super) fn window(asked_ms: Option<u64>, default_ms: u64, timeout_ms: Option<u64>) -> Duration {
     let most = timeout_ms.map_or(u64::MAX, |limit| limit.saturating_sub(BEFORE_LIMIT_MS).max(SHORTEST_WINDOW_MS));
     Duration::from_millis(asked_ms.unwrap_or(default_ms).max(SHORTEST_WINDOW_MS).min(most))
+}
+
+/// A time as the arguments give it, whether a configured schema says integer or number; below zero is zero.
+pub(super) fn milliseconds(args: &Args, name: &str) -> Option<u64> {
+    args.get(name).and_then(Value::as_f64).map(|ms| ms as u64)
 }
 
 /// Turns what a call saw into its end.

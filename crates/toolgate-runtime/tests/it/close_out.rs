@@ -200,3 +200,46 @@ fn the_end_of_an_output_is_kept_however_late_it_became_too_long() {
     let kept = std::fs::read(path).unwrap();
     assert!(kept.ends_with(end.as_bytes()) && kept.len() <= 64 * 1024 * 1024 && shown.ends_with("line 4999\n"));
 }
+
+/// Watches what a call prints while it runs, and its deltas.
+#[derive(Default)]
+struct Watcher {
+    live: Mutex<Vec<String>>,
+    closed: Mutex<bool>,
+}
+
+impl Observer for Watcher {
+    fn see(&self, message: &Message, _seq: Option<u64>) {
+        *self.closed.lock().unwrap() |= matches!(&message.body, Body::Model(ModelMessage::ToolCallOutput(_)));
+    }
+
+    fn watches_live(&self) -> bool {
+        true
+    }
+
+    fn live(&self, call_id: &str, text: &str) {
+        assert!(!*self.closed.lock().unwrap() && call_id == "call_1", "nothing is shown behind the close");
+        self.live.lock().unwrap().push(text.to_owned());
+    }
+}
+
+#[tokio::test(start_paused = true)]
+async fn people_see_the_newest_output_ten_times_a_second_and_never_behind_the_close() {
+    let watcher = Arc::new(Watcher::default());
+    let journal = Arc::new(Journal::new(None, watcher.clone()));
+    let frame = CloseOut::open(&journal, "call_1", Bound::default(), None);
+    let sink = frame.sink();
+    for i in 0..1000 {
+        sink.write(format!("\r{i} of 1000").as_bytes());
+        tokio::time::sleep(std::time::Duration::from_millis(1)).await;
+    }
+    tokio::time::sleep(std::time::Duration::from_secs(5)).await;
+    let shown = watcher.live.lock().unwrap().clone();
+    assert!((2..=12).contains(&shown.len()), "{} looks in a second", shown.len());
+    assert_eq!(shown.last().unwrap(), "999 of 1000", "also what came last, though nothing followed");
+    sink.write(b"\r\x1b[Kdone\n");
+    let output = frame.finish(&COMPLETED, Vec::new(), Done::default()).unwrap();
+    tokio::time::sleep(std::time::Duration::from_secs(5)).await;
+    assert_eq!(output.output, "done\n", "the result knows nothing of it");
+    assert_eq!(watcher.live.lock().unwrap().len(), shown.len());
+}
