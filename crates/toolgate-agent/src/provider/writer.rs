@@ -8,7 +8,7 @@
 
 use std::{
     borrow::Cow,
-    collections::HashSet,
+    collections::{HashMap, HashSet},
     hash::{BuildHasher, Hash, Hasher, RandomState},
     sync::Arc,
 };
@@ -62,6 +62,8 @@ pub(super) enum Block<'a> {
 pub(super) struct Asked {
     /// As the session knows it.
     own_id: String,
+    /// How many calls of the same answer before it have the same id.
+    twin: usize,
     /// As the provider takes it.
     pub(super) id: String,
     pub(super) name: String,
@@ -163,6 +165,8 @@ struct Conversation {
     silent: Option<usize>,
     /// The ids of all calls, as they stand in the session.
     ids: Arc<HashSet<String>>,
+    /// The first message of the group in which each of them was used first.
+    used: HashMap<String, usize>,
     /// The calls of the last answer, in order.
     batch: Vec<Asked>,
 }
@@ -247,6 +251,7 @@ impl<F: Form> Writer<F> {
             last: None,
             silent: None,
             ids: Arc::default(),
+            used: HashMap::new(),
             batch: Vec::new(),
         }
     }
@@ -267,7 +272,7 @@ impl<F: Form> Writer<F> {
                 _ => (conversation.silent.unwrap_or(at), conversation.bytes.len()),
             };
             conversation.bytes.truncate(offset);
-            self.write_group(conversation, side, &history[first..end]);
+            self.write_group(conversation, side, first, &history[first..end]);
             if conversation.bytes.len() > offset {
                 (conversation.last, conversation.silent) = (Some(Group { side, first, offset }), None);
             } else {
@@ -278,7 +283,7 @@ impl<F: Form> Writer<F> {
         conversation.count = history.len();
     }
 
-    fn write_group(&self, conversation: &mut Conversation, side: Side, messages: &[ModelMessage]) {
+    fn write_group(&self, conversation: &mut Conversation, side: Side, first: usize, messages: &[ModelMessage]) {
         if side == Side::User {
             let said = self.said(&conversation.batch, messages);
             if !said.is_empty() {
@@ -286,18 +291,7 @@ impl<F: Form> Writer<F> {
             }
             return;
         }
-        let calls = messages.iter().filter_map(|message| match message {
-            ModelMessage::ToolCall(call) => Some(call),
-            _ => None,
-        });
-        let own_ids: Vec<String> = calls.clone().map(|call| call.tool_call_id.clone()).collect();
-        let asked = calls.map(|call| Asked {
-            id: self.form.ids().outbound(&call.tool_call_id, &own_ids),
-            own_id: call.tool_call_id.clone(),
-            name: name_of(&call.name),
-            native: self.origin.open(call.fidelity.as_deref()).map(ToOwned::to_owned),
-        });
-        let batch: Vec<Asked> = asked.collect();
+        let batch = self.batch(conversation, first, messages);
         let blocks = self.blocks(&batch, messages);
         let start = conversation.bytes.len();
         if conversation.bytes.ends_with(b"[") && self.form.begins_with_user() {
@@ -309,10 +303,38 @@ impl<F: Form> Writer<F> {
             conversation.bytes.truncate(start);
             return;
         }
-        if !own_ids.is_empty() {
-            Arc::make_mut(&mut conversation.ids).extend(own_ids);
+        for call in &batch {
+            Arc::make_mut(&mut conversation.ids).insert(call.own_id.clone());
+            conversation.used.entry(call.own_id.clone()).or_insert(first);
         }
         conversation.batch = batch;
+    }
+
+    /// The calls of an answer. A session gives each call an id of its own; where a history of other origin has one twice, the later call
+    /// is told apart by its place.
+    fn batch(&self, conversation: &Conversation, first: usize, messages: &[ModelMessage]) -> Vec<Asked> {
+        let mut ids: Vec<String> = Vec::new();
+        let mut batch: Vec<Asked> = Vec::new();
+        for message in messages {
+            let ModelMessage::ToolCall(call) = message else { continue };
+            let own_id = call.tool_call_id.clone();
+            let twin = batch.iter().filter(|other| other.own_id == own_id).count();
+            let earlier = conversation.used.get(&own_id).is_some_and(|group| *group < first);
+            let mut id = own_id.clone();
+            if earlier && self.form.ids() == IdRule::Plain {
+                id.push_str(&format!("@{first}"));
+            }
+            if twin > 0 {
+                id.push_str(&format!("#{}", twin + 1));
+            }
+            ids.push(id);
+            let native = self.origin.open(call.fidelity.as_deref()).map(ToOwned::to_owned);
+            batch.push(Asked { id: String::new(), own_id, twin, name: name_of(&call.name), native });
+        }
+        for (call, id) in batch.iter_mut().zip(&ids) {
+            call.id = self.form.ids().outbound(id, &ids);
+        }
+        batch
     }
 
     fn blocks<'a>(&self, batch: &'a [Asked], messages: &'a [ModelMessage]) -> Vec<Block<'a>> {
@@ -345,7 +367,7 @@ impl<F: Form> Writer<F> {
                 ModelMessage::ToolCallOutput(result) if result.tool_call_id == call.own_id => Some(result),
                 _ => None,
             };
-            said.push(match messages.iter().find_map(mine) {
+            said.push(match messages.iter().filter_map(mine).nth(call.twin) {
                 Some(result) => self.result(call, result),
                 None => Said::Result { call, output: NO_RESULT.into(), failed: true, images: Vec::new() },
             });

@@ -2,8 +2,10 @@
 #![allow(clippy::unwrap_used, clippy::expect_used, clippy::disallowed_methods, missing_docs, unreachable_pub)]
 
 mod examples;
+mod histories;
 mod provider;
 mod recordings;
+mod replay;
 mod requests;
 mod session;
 mod wires;

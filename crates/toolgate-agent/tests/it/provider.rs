@@ -166,7 +166,7 @@ pub fn request(history: &[ModelMessage]) -> Request<'_> {
     Request { system: "Be brief.", tools: &[], history, max_tokens: None, thinking: None }
 }
 
-async fn collect(answer: &mut Box<dyn Answer>) -> (Vec<ModelEvent>, Option<ProviderError>) {
+pub async fn collect(answer: &mut Box<dyn Answer>) -> (Vec<ModelEvent>, Option<ProviderError>) {
     let mut events = Vec::new();
     loop {
         match answer.next().await {

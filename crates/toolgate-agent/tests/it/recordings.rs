@@ -17,13 +17,13 @@ const SPLITS: usize = 200;
 /// The largest body that is read byte by byte at every one of its cuts, which takes the square of its length.
 const EVERY_CUT: usize = 100_000;
 
-struct Recording {
-    name: String,
-    api: &'static str,
+pub struct Recording {
+    pub name: String,
+    pub api: &'static str,
+    pub body: Vec<u8>,
+    pub expect: Value,
     status: u16,
-    body: Vec<u8>,
     stream: bool,
-    expect: Value,
 }
 
 pub fn folder() -> PathBuf {
@@ -31,7 +31,7 @@ pub fn folder() -> PathBuf {
         .map_or_else(|| Path::new(env!("CARGO_MANIFEST_DIR")).join("tests/recordings"), PathBuf::from)
 }
 
-fn recordings() -> Vec<Recording> {
+pub fn recordings() -> Vec<Recording> {
     let mut all = Vec::new();
     for api in Api::ALL.map(Api::as_str) {
         let mut files: Vec<PathBuf> =

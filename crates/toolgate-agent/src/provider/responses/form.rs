@@ -66,7 +66,7 @@ impl Form for ResponsesForm {
         // Reasoning must stand right before the item that it led to, and that item must be the very one. What lost its item, or comes
         // without what the provider needs to read it again, is left out, and with it the ids that would ask for it.
         let mut reasoning: Vec<&RawValue> = Vec::new();
-        let mut lost = false;
+        let (mut lost, mut said) = (false, false);
         for block in blocks {
             match block {
                 Block::Thinking { native: None, .. } => {}
@@ -84,6 +84,7 @@ impl Form for ResponsesForm {
                     }
                 }
                 Block::Text { text, native } => {
+                    said = true;
                     let own = own_item(*native, &mut reasoning, &mut lost, list);
                     // Each message is an item of its own; one that the provider gave has its id and its phase.
                     let mut item = json!({ "type": "message", "role": "assistant" });
@@ -98,6 +99,7 @@ impl Form for ResponsesForm {
                     }
                 }
                 Block::Call { call, arguments } => {
+                    said = true;
                     let own = own_item(call.native.as_deref(), &mut reasoning, &mut lost, list);
                     let mut item = json!({ "type": "function_call", "call_id": call.id, "name": call.name });
                     item["arguments"] = arguments.get().into();
@@ -107,6 +109,10 @@ impl Form for ResponsesForm {
                     list.push(&item);
                 }
             }
+        }
+        // Routers put the signature of another provider's whole answer behind it.
+        if said && !self.own {
+            reasoning.drain(..).for_each(|raw| list.push(raw));
         }
     }
 
