@@ -572,7 +572,7 @@ impl Session {
         let mut answered = std::mem::take(&mut self.answered);
         let place = |output: &ToolCallOutput| self.batch.iter().position(|id| *id == output.tool_call_id);
         answered.sort_by_key(place);
-        self.history.extend(answered.into_iter().map(ModelMessage::ToolCallOutput));
+        self.history.extend(answered.into_iter().map(|output| ModelMessage::ToolCallOutput(output).cleaned()));
     }
 
     /// Closes calls that were cut off: none of them runs.

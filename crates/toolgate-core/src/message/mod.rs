@@ -261,4 +261,25 @@ mod tests {
             "a\u{241b}[2J\u{2400}\u{2421}\u{FFFD}b\u{FFFD}c\u{240d}\n"
         );
     }
+
+    #[test]
+    fn what_enters_a_history_is_clean_whoever_wrote_it() {
+        let cleaned = |payload: serde_json::Value| {
+            let record = serde_json::json!({"timestamp": "", "type": "model_msg", "payload": payload}).to_string();
+            match Message::from_json(&record).unwrap().body {
+                Body::Model(message) => message.cleaned(),
+                _ => panic!("it is what a model reads"),
+            }
+        };
+        let (small, large) = ("data:image/png;base64,AA==", "x".repeat(8 * 1024 * 1024));
+        let result = cleaned(serde_json::json!({
+            "type": "tool_call_output", "output": "a\0b", "images": [small, large], "tool_call_id": "c", "stop_reason": "completed",
+        }));
+        let ModelMessage::ToolCallOutput(output) = result else { panic!("a result stays one") };
+        assert_eq!(output.output, "a\u{2400}b\n[an image was left out: it is larger than 5 MiB]");
+        assert_eq!(output.images, [small]);
+        let image = cleaned(serde_json::json!({"type": "image_url", "role": "user", "image_url": large}));
+        let ModelMessage::Text(text) = image else { panic!("words stand in for it") };
+        assert!(text.text.starts_with("[an image was left out"));
+    }
 }

@@ -209,17 +209,41 @@ fn is_bidi(c: char) -> bool {
 }
 
 impl ModelMessage {
-    /// The message as it may enter a history: what a model or a person wrote, cleaned. The trace keeps what was said.
+    /// The message as it may enter a history: what a model, a person or a tool wrote, cleaned, without images that no provider takes. The
+    /// trace keeps what was said.
     pub fn cleaned(mut self) -> Self {
-        let text = match &mut self {
-            Self::Text(text) => &mut text.text,
-            Self::Thinking(thinking) => &mut thinking.thinking,
-            _ => return self,
-        };
-        if let Cow::Owned(better) = clean(text) {
-            *text = better;
+        match &mut self {
+            Self::Text(text) => clean_in_place(&mut text.text),
+            Self::Thinking(thinking) => clean_in_place(&mut thinking.thinking),
+            Self::ToolCall(call) => clean_in_place(&mut call.name),
+            Self::ToolCallOutput(result) => {
+                clean_in_place(&mut result.output);
+                let before = result.images.len();
+                result.images.retain(|url| url.len() <= LONGEST_IMAGE);
+                for _ in result.images.len()..before {
+                    result.output.push_str(IMAGE_LEFT_OUT);
+                }
+            }
+            Self::ImageUrl(image) if image.image_url.len() > LONGEST_IMAGE => {
+                let role = image.role.unwrap_or(Role::User);
+                return Self::Text(Text::new(role, IMAGE_LEFT_OUT.trim_start(), StopReason::Completed));
+            }
+            _ => {}
         }
         self
+    }
+}
+
+/// Bytes of the longest image in a history, as a data URL: 5 MiB in base64, and its head. No provider takes a larger one, and one that is
+/// refused would be refused with every later request.
+const LONGEST_IMAGE: usize = 7 * 1024 * 1024;
+
+/// What stands in for one that is longer.
+const IMAGE_LEFT_OUT: &str = "\n[an image was left out: it is larger than 5 MiB]";
+
+fn clean_in_place(text: &mut String) {
+    if let Cow::Owned(better) = clean(text) {
+        *text = better;
     }
 }
 

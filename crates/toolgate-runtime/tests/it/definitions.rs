@@ -9,7 +9,7 @@ use toolgate_core::{
     config::ToolDefinition,
     outcome::StopReason,
     policy::Tier,
-    tool::{Effect, Prepared, ToolSet, ToolSpec},
+    tool::{Bound, Effect, Prepared, ToolSet, ToolSpec, Truncate},
 };
 use toolgate_runtime::{
     BoxFuture,
@@ -110,6 +110,57 @@ async fn the_entry_owns_what_the_call_is_held_to() {
         let output = house.call("echo", json!({"text": "x"})).await.output;
         assert_eq!(output, format!("{{\"text\":\"x\"}} {shown}"));
     }
+}
+
+/// A command tool under a declaration of one's own.
+fn shell(change: impl FnOnce(&mut ToolSpec)) -> House {
+    let (tools, mut registry) = (builtin(), Registry::default());
+    let (tool, form) = named(&tools, "exec_command").unwrap();
+    let mut spec = form.clone();
+    change(&mut spec);
+    registry.add_as(tool.clone(), spec).unwrap();
+    House::build(Plan { registry: Some(registry), ..Plan::default() })
+}
+
+#[tokio::test]
+async fn a_full_entry_of_a_command_tool_is_honoured_and_what_it_does_not_ask_for_is_explained() {
+    let entry: ToolDefinition = serde_json::from_value(json!({
+        "name": "exec_command",
+        "description": "Run it.",
+        "permission": "rw",
+        "timeoutMs": 120_000,
+        "maxOutputLength": 40,
+        "call_description": false,
+        "parameters": {
+            "type": "object",
+            "properties": {
+                "description": {"type": "string"},
+                "cmd": {"type": "string"},
+                "yield_time_ms": {"type": "number"},
+            },
+            "required": ["description"],
+        },
+    }))
+    .unwrap();
+    let house = shell(|spec| *spec = entry.applied_to(spec).unwrap());
+    let output = house.call("exec_command", json!({"cmd": "seq 100", "yield_time_ms": 30_000.5})).await.output;
+    assert!(output.starts_with("1\n2\n") && output.contains("\n[output truncated: exceeded 40 chars]\n"), "{output}");
+    let missing = house.call("exec_command", json!({})).await;
+    assert!(missing.output.contains("/cmd: expected a command"), "{}", missing.output);
+    house.env.close().await;
+}
+
+#[tokio::test]
+async fn a_bound_in_lines_keeps_whole_lines_and_the_file_keeps_all_of_them() {
+    let house = shell(|spec| spec.bound = Bound::lines(Truncate::Tail));
+    assert_eq!(house.sh("seq 2000").await.output.lines().count(), 2000, "what fits is whole");
+    let output = house.sh("seq 4000; exit 3").await;
+    let (marker, rest) = output.output.split_once('\n').unwrap();
+    assert!(marker.starts_with("[... 2000 lines (8893 bytes) left out here; complete output: "), "{marker}");
+    assert!(rest.starts_with("2001\n") && rest.ends_with("4000\n[exit code: 3]"), "also of a command that failed");
+    let path = marker.split("complete output: ").nth(1).unwrap().split(" ...]").next().unwrap();
+    assert_eq!(std::fs::read_to_string(path).unwrap().lines().count(), 4000);
+    house.env.close().await;
 }
 
 #[tokio::test]
