@@ -202,6 +202,26 @@ async fn an_interrupt_wins_over_everything() {
 }
 
 #[tokio::test]
+async fn what_ended_a_call_is_said_beside_its_result() {
+    let mut hang = Fake::new("hang", Act::Hang);
+    hang.spec.timeout_ms = 50;
+    let tools = vec![hang, Fake::new("say", Act::Say("[tool timeout: exceeded 5ms]")), Fake::new("fail", Act::Fail)];
+    let allowing = house(tools, ApprovalMode::AllowAll);
+    let denying = house(vec![Fake::new("say", Act::Say("x"))], ApprovalMode::DenyAll);
+    for (house, tool, wanted) in [
+        (&allowing, "hang", Ending::TimedOut(50)),
+        (&allowing, "say", Ending::Returned(StopReason::Completed)),
+        (&allowing, "fail", Ending::Errored("no luck".into())),
+        (&allowing, "nope", Ending::Returned(StopReason::Failed)),
+        (&denying, "say", Ending::Denied),
+    ] {
+        let end = house.env.call(house.tool_call(tool, "{}"), &house.interrupt).await.unwrap();
+        let CallEnd::Closed(output, ending) = end else { panic!("{tool} has its result") };
+        assert_eq!((output.stop_reason, &ending), (Some(ending.stop_reason()), &wanted), "{tool}");
+    }
+}
+
+#[tokio::test]
 async fn nothing_starts_behind_an_interrupt() {
     let fake = Fake::new("fake", Act::Say("x"));
     let runs = fake.runs.clone();
