@@ -98,7 +98,7 @@ impl Wire for Chat {
             let details = json!({ "reasoning_details": std::mem::take(&mut self.details) });
             out.extend(self.origin.wrap(&details).map(ModelEvent::Opaque));
         }
-        self.calls.finish(self.cut || stop == Stop::MaxTokens, true, out);
+        self.calls.finish(self.cut || stop == Stop::MaxTokens, stop != Stop::Filtered, out);
         out.push_back(ModelEvent::End(match (stop, self.calls.is_empty()) {
             // Some servers say `stop` where they mean their calls, and the other way round.
             (Stop::End | Stop::StopSequence, false) => Stop::ToolCalls,

@@ -253,6 +253,7 @@ const OVERFLOW: &[&str] = &[
     "prompt too long",
     "input token count",
     "too_many_prompt_tokens",
+    "request_too_large",
 ];
 const AUTH: &[&str] = &[
     "api_key_invalid",
@@ -261,9 +262,18 @@ const AUTH: &[&str] = &[
     "incorrect api key",
     "api key not valid",
     "invalid api key",
+    "permission_error",
+    "permission_denied",
+    "unauthenticated",
 ];
-const QUOTA: &[&str] =
-    &["insufficient_quota", "billing_hard_limit", "credit balance", "insufficient balance", "insufficient credit"];
+const QUOTA: &[&str] = &[
+    "insufficient_quota",
+    "billing_hard_limit",
+    "credit balance",
+    "insufficient balance",
+    "insufficient credit",
+    "billing_error",
+];
 const OVERLOADED: &[&str] = &["overloaded", "insufficient_system_resource", "unavailable"];
 const NOT_FOUND: &[&str] = &["not_found", "invalid_model", "model not found", "unknown model", "invalid model"];
 const SCHEMA: &[&str] = &[
@@ -297,11 +307,11 @@ fn classify(status: Option<u16>, report: &Report) -> ErrorClass {
         Some(409 | 503 | 529) => ErrorClass::Overloaded,
         _ if coded(OVERLOADED) => ErrorClass::Overloaded,
         Some(404) => ErrorClass::NotFound,
-        Some(408 | 504) => ErrorClass::Timeout,
         _ if says(SCHEMA) => ErrorClass::Schema,
         // llama.cpp answers 500 for what no second try can mend.
         Some(500) if says(&["--jinja"]) => ErrorClass::InvalidRequest,
-        Some(500..) => ErrorClass::Server,
+        // What timed out at the provider is its fault; a timeout is what we measured.
+        Some(408 | 500..) => ErrorClass::Server,
         _ if says(NOT_FOUND) => ErrorClass::NotFound,
         Some(_) => ErrorClass::InvalidRequest,
         None if coded(&["invalid_request"]) => ErrorClass::InvalidRequest,
@@ -316,7 +326,12 @@ pub(crate) fn retry_after_ms<'a>(header: impl Fn(&str) -> Option<&'a str>) -> Op
     if let Some(ms) = exact {
         return Some(ms as u64);
     }
-    let after = header("retry-after")?;
+    let Some(after) = header("retry-after") else {
+        // Who has spent a limit, and of which kind, can begin again when that kind is filled up.
+        let spent = |kind: &&str| header(&format!("x-ratelimit-remaining-{kind}")) == Some("0");
+        let reset = |kind: &str| duration_ms(header(&format!("x-ratelimit-reset-{kind}"))?);
+        return ["requests", "tokens"].into_iter().filter(spent).filter_map(reset).max();
+    };
     duration_ms(&format!("{}s", after.trim())).or_else(|| {
         let wait = http_date(after)?.saturating_sub(http_date(header("date")?)?);
         u64::try_from(wait).ok().map(|seconds| seconds * 1000)

@@ -95,7 +95,7 @@ impl Wire for Responses {
         let Some(stop) = self.stop else {
             return Err(ProviderError::new(ErrorClass::Cut, "ended the answer without a stop reason"));
         };
-        self.calls.finish(stop == Stop::MaxTokens, true, out);
+        self.calls.finish(stop == Stop::MaxTokens, stop != Stop::Filtered, out);
         out.push_back(ModelEvent::End(match stop {
             Stop::End if !self.calls.is_empty() || self.waits => Stop::ToolCalls,
             Stop::End if self.refused => Stop::Filtered,

@@ -403,10 +403,12 @@ async fn an_answer_without_its_end_is_no_answer() {
 async fn refusals_say_who_why_and_when() {
     let echo = json!({ "error": { "message": format!("Incorrect API key provided: {KEY}\u{1b}[2J"), "code": "invalid_api_key" } }).to_string();
     let dated = "date: Wed, 21 Oct 2015 07:28:00 GMT\r\nretry-after: Thu, 22 Oct 2015 07:28:05 GMT\r\n";
+    let spent = "x-ratelimit-remaining-requests: 9\r\nx-ratelimit-reset-requests: 9h\r\nx-ratelimit-remaining-tokens: 0\r\nx-ratelimit-reset-tokens: 6m0s\r\n";
     let cases = [
         (Reply::status(401, "", &echo), ErrorClass::Auth, None, false),
         (Reply::status(429, "retry-after: 1\r\nretry-after-ms: 0\r\n", "{}"), ErrorClass::RateLimit, Some(1_000), true),
         (Reply::status(429, "retry-after-ms: 250\r\n", ""), ErrorClass::RateLimit, Some(250), true),
+        (Reply::status(429, spent, ""), ErrorClass::RateLimit, Some(360_000), true),
         (Reply::status(503, dated, "busy"), ErrorClass::Overloaded, Some(86_405_000), true),
         (Reply::status(500, "x-should-retry: false\r\n", "{}"), ErrorClass::Server, None, false),
         (Reply::status(502, "", "<html>Bad gateway</html>"), ErrorClass::Server, None, true),
@@ -655,8 +657,10 @@ fn error_bodies_of_every_shape_are_classed() {
             json!({ "error": { "code": 400, "message": "Provider returned error", "metadata": { "raw": "maximum context length is 9" } } }),
             "context_overflow",
         ),
-        (408, json!({}), "timeout"),
+        (408, json!({}), "server"),
         (422, json!({ "message": "odd" }), "invalid_request"),
+        (200, json!({ "type": "error", "error": { "type": "permission_error", "message": "no" } }), "auth"),
+        (200, json!({ "type": "error", "error": { "type": "billing_error", "message": "no" } }), "quota"),
         (500, json!({}), "server"),
         (200, json!({ "error": { "code": 429, "message": "slow down" } }), "rate_limit"),
         (
