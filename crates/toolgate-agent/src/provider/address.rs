@@ -47,7 +47,8 @@ pub(super) fn of_list(api: Api, base_url: &str) -> Result<Url, ProviderError> {
     Ok(url)
 }
 
-pub(super) fn headers(api: Api, key: Option<&str>) -> Result<HeaderMap, ProviderError> {
+/// The headers of every request to this address.
+pub(super) fn headers(api: Api, url: &Url, key: Option<&str>) -> Result<HeaderMap, ProviderError> {
     let mut headers = HeaderMap::new();
     headers.insert(CONTENT_TYPE, HeaderValue::from_static("application/json"));
     let (name, lead) = match api {
@@ -58,13 +59,18 @@ pub(super) fn headers(api: Api, key: Option<&str>) -> Result<HeaderMap, Provider
         }
         Api::GoogleGenerateContent => (HeaderName::from_static("x-goog-api-key"), ""),
     };
-    if let Some(key) = key.map(str::trim).filter(|key| !key.is_empty()) {
-        let mut value = HeaderValue::from_str(&format!("{lead}{key}")).map_err(|_| {
-            let what = "cannot be sent its key, which holds a character that no header carries";
-            ProviderError::new(ErrorClass::Auth, what)
-        })?;
+    let Some(key) = key.map(str::trim).filter(|key| !key.is_empty()) else { return Ok(headers) };
+    let secret = |lead: &str| {
+        let what = "cannot be sent its key, which holds a character that no header carries";
+        let mut value =
+            HeaderValue::from_str(&format!("{lead}{key}")).map_err(|_| ProviderError::new(ErrorClass::Auth, what))?;
         value.set_sensitive(true);
-        headers.insert(name, value);
+        Ok::<_, ProviderError>(value)
+    };
+    headers.insert(name, secret(lead)?);
+    // Others that speak Anthropic's wire look for the key where everybody else has it.
+    if api == Api::AnthropicMessages && url.host_str() != Some(ANTHROPIC_HOST) {
+        headers.insert(AUTHORIZATION, secret("Bearer ")?);
     }
     Ok(headers)
 }

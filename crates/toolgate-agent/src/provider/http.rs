@@ -83,8 +83,7 @@ impl Line {
     /// An address that is none, a key that no header can carry.
     pub(crate) fn new(api: Api, model: &str, endpoint: Endpoint) -> Result<Self, ProviderError> {
         let url = address::of_model(api, &endpoint.base_url, model)?;
-        let headers = address::headers(api, endpoint.key.as_deref()).map_err(|error| error.at(&host_of(&url), None))?;
-        Ok(Self { endpoint, url, headers, client: OnceCell::new() })
+        Self::to(url, api, endpoint)
     }
 
     /// The line to a provider's list of models.
@@ -93,7 +92,12 @@ impl Line {
     /// As [`Line::new`].
     pub(crate) fn to_list(api: Api, endpoint: Endpoint) -> Result<Self, ProviderError> {
         let url = address::of_list(api, &endpoint.base_url)?;
-        let headers = address::headers(api, endpoint.key.as_deref()).map_err(|error| error.at(&host_of(&url), None))?;
+        Self::to(url, api, endpoint)
+    }
+
+    fn to(url: Url, api: Api, endpoint: Endpoint) -> Result<Self, ProviderError> {
+        let headers = address::headers(api, &url, endpoint.key.as_deref());
+        let headers = headers.map_err(|error| error.at(&host_of(&url), None))?;
         Ok(Self { endpoint, url, headers, client: OnceCell::new() })
     }
 

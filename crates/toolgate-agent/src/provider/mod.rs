@@ -73,7 +73,7 @@ pub trait Provider: Send + Sync {
     /// What the provider refuses, and what keeps the request from reaching it.
     fn stream<'a>(&'a self, request: Request<'a>) -> BoxFuture<'a, Result<Box<dyn Answer>, ProviderError>>;
 
-    /// The body that this request has, which nobody is sent. Nothing for a model that is asked without a wire.
+    /// The body that this request would have; nothing is sent. Empty for a model that is asked without a wire.
     fn written(&self, _: &Request<'_>) -> Vec<u8> {
         Vec::new()
     }

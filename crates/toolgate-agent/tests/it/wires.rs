@@ -310,6 +310,12 @@ async fn every_wire_goes_where_it_should_and_keeps_its_connection() {
         assert!(seen[0].head.starts_with(path), "{}", seen[0].head);
         assert!(format!("{}\r\n", seen[0].head).contains(key), "{}", seen[0].head);
         assert_eq!(seen[0].head.contains("anthropic-version: 2023-06-01"), api == Api::AnthropicMessages);
+        assert_eq!(
+            seen[0].head.contains("authorization: bearer"),
+            api != Api::GoogleGenerateContent,
+            "{}",
+            seen[0].head
+        );
     }
 }
 

@@ -17,9 +17,13 @@ use super::{
 pub(in super::super) struct ChatForm {
     model: String,
     vendor: Vendor,
+    ids: IdRule,
 }
 
-/// Whose dialect it is: of the host where that says it, else of the model, which a template on a local server follows.
+/// In the names of Mistral's models, whose templates check ids wherever they run.
+const MISTRAL: [&str; 7] = ["mistral", "ministral", "magistral", "devstral", "codestral", "mixtral", "pixtral"];
+
+/// Whose dialect the host speaks.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 enum Vendor {
     OpenAi,
@@ -36,17 +40,20 @@ enum Vendor {
 
 impl Vendor {
     fn of(host: &str, model: &str) -> Self {
-        let model = model.to_lowercase();
-        let (at, named) =
-            (|word: &str| host.contains(word), |words: &[&str]| words.iter().any(|word| model.contains(word)));
+        let host = host.split(':').next().unwrap_or_default();
+        let at = |domains: &[&str]| {
+            domains
+                .iter()
+                .any(|domain| host.strip_suffix(domain).is_some_and(|rest| rest.is_empty() || rest.ends_with('.')))
+        };
         match () {
-            () if host == OPENAI_HOST || host.ends_with(".openai.azure.com") => Self::OpenAi,
-            () if at("openrouter.ai") => Self::OpenRouter,
-            () if at("cerebras.ai") && named(&["glm"]) => Self::CerebrasGlm,
-            () if at("deepseek.com") => Self::DeepSeek,
-            () if at("dashscope") => Self::Qwen,
-            () if at("mistral.ai") => Self::Mistral,
-            () if at("z.ai") || at("bigmodel.cn") || at("moonshot") => Self::GlmOrKimi,
+            () if host == OPENAI_HOST || at(&["openai.azure.com"]) => Self::OpenAi,
+            () if at(&["openrouter.ai"]) => Self::OpenRouter,
+            () if at(&["cerebras.ai"]) && model.to_lowercase().contains("glm") => Self::CerebrasGlm,
+            () if at(&["deepseek.com"]) => Self::DeepSeek,
+            () if at(&["aliyuncs.com"]) => Self::Qwen,
+            () if at(&["mistral.ai"]) => Self::Mistral,
+            () if at(&["z.ai", "bigmodel.cn", "moonshot.ai", "moonshot.cn"]) => Self::GlmOrKimi,
             () => Self::Other,
         }
     }
@@ -54,7 +61,10 @@ impl Vendor {
 
 impl ChatForm {
     pub(in super::super) fn new(id: &ModelId, host: &str) -> Self {
-        Self { model: id.model.clone(), vendor: Vendor::of(host, &id.model) }
+        let vendor = Vendor::of(host, &id.model);
+        let model = id.model.to_lowercase();
+        let strict = vendor == Vendor::Mistral || MISTRAL.iter().any(|name| model.contains(name));
+        Self { model: id.model.clone(), vendor, ids: if strict { IdRule::Nine } else { IdRule::Given } }
     }
 }
 
@@ -194,14 +204,7 @@ impl Form for ChatForm {
     }
 
     fn ids(&self) -> IdRule {
-        // Mistral's templates check ids wherever its models run.
-        let model = self.model.to_lowercase();
-        let strict = ["mistral", "ministral", "magistral", "devstral", "codestral", "mixtral", "pixtral"];
-        if self.vendor == Vendor::Mistral || strict.iter().any(|name| model.contains(name)) {
-            IdRule::Nine
-        } else {
-            IdRule::Given
-        }
+        self.ids
     }
 }
 
@@ -231,4 +234,27 @@ fn push_user(list: &mut List<'_>, texts: &mut Vec<&str>, parts: &mut Vec<Value>,
 
 fn image_part(url: &str) -> Value {
     json!({ "type": "image_url", "image_url": { "url": url } })
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn hosts_and_models_tell_the_dialect() {
+        for (host, model, vendor, ids) in [
+            ("api.openai.com", "gpt-5", Vendor::OpenAi, IdRule::Given),
+            ("my.openai.azure.com", "gpt-5", Vendor::OpenAi, IdRule::Given),
+            ("api.z.ai", "glm-4.7", Vendor::GlmOrKimi, IdRule::Given),
+            ("fizz.ai", "glm-4.7", Vendor::Other, IdRule::Given),
+            ("api.cerebras.ai", "zai-glm-4.7", Vendor::CerebrasGlm, IdRule::Given),
+            ("api.cerebras.ai", "gpt-oss-120b", Vendor::Other, IdRule::Given),
+            ("api.mistral.ai", "open-nemo", Vendor::Mistral, IdRule::Nine),
+            ("127.0.0.1:8080", "Mistral-Small-Q4", Vendor::Other, IdRule::Nine),
+            ("dashscope-intl.aliyuncs.com", "qwen3-max", Vendor::Qwen, IdRule::Given),
+        ] {
+            let form = ChatForm::new(&ModelId { provider: "p".into(), model: model.into() }, host);
+            assert_eq!((form.vendor, form.ids()), (vendor, ids), "{model} at {host}");
+        }
+    }
 }
