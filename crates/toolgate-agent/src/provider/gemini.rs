@@ -208,7 +208,10 @@ impl Gemini {
     /// The arguments that came in pieces are whole.
     fn close_partial(&mut self, out: &mut VecDeque<ModelEvent>) {
         let Some((index, arguments, signature)) = self.partial.take() else { return };
-        let arguments = arguments.whole();
+        let Some(arguments) = arguments.whole() else {
+            // No JSON, so that the call cannot run.
+            return self.calls.push(index, "{", out);
+        };
         self.calls.push(index, &arguments.to_string(), out);
         let call = self.calls.get_mut(index);
         let mut part = json!({ "functionCall": { "name": call.name, "args": arguments } });

@@ -8,10 +8,12 @@ pub(super) struct PartialArguments {
     arguments: Option<Value>,
     /// The text that goes on with the next piece at its place.
     open: Option<String>,
+    /// A piece had no place that could be found, so that what is there is not what the model meant.
+    broken: bool,
 }
 
-/// The largest index in a list that a piece may name. Far above real ones, and small enough that a broken one fills no memory.
-const MAX_INDEX: usize = 10_000;
+/// The longest path; steps. No schema nests deeper, and what is nested without end overflows the stack of whoever reads it.
+const LONGEST_PATH: usize = 64;
 
 /// One step of a path.
 enum Step {
@@ -20,11 +22,14 @@ enum Step {
 }
 
 impl PartialArguments {
-    /// Takes a piece in. What has no place that can be read is left out.
+    /// Takes a piece in.
     pub(super) fn take(&mut self, piece: &Value) {
-        let Some(path) = piece["jsonPath"].as_str() else { return };
-        let Some(steps) = steps_of(path) else { return };
-        let place = place_at(self.arguments.get_or_insert_with(|| Value::Object(Map::new())), &steps);
+        let path = piece["jsonPath"].as_str().unwrap_or_default();
+        let root = self.arguments.get_or_insert_with(|| Value::Object(Map::new()));
+        let Some(place) = steps_of(path).and_then(|steps| place_at(root, &steps)) else {
+            self.broken = true;
+            return;
+        };
         let goes_on = self.open.as_deref() == Some(path);
         match (&piece["stringValue"], place) {
             (Value::String(more), Value::String(text)) if goes_on => text.push_str(more),
@@ -41,8 +46,9 @@ impl PartialArguments {
         self.open = (piece["willContinue"] == true).then(|| path.to_owned());
     }
 
-    pub(super) fn whole(self) -> Value {
-        self.arguments.unwrap_or_else(|| Value::Object(Map::new()))
+    /// The arguments, unless a piece of them is lost.
+    pub(super) fn whole(self) -> Option<Value> {
+        (!self.broken).then(|| self.arguments.unwrap_or_else(|| Value::Object(Map::new())))
     }
 }
 
@@ -64,35 +70,35 @@ fn steps_of(path: &str) -> Option<Vec<Step>> {
             rest = name[end + 1..].strip_prefix(']')?;
         } else {
             let end = inner.find(']')?;
-            let index = inner[..end].parse().ok().filter(|index| *index <= MAX_INDEX)?;
-            steps.push(Step::Index(index));
+            steps.push(Step::Index(inner[..end].parse().ok()?));
             rest = &inner[end + 1..];
         }
     }
-    Some(steps)
+    (steps.len() <= LONGEST_PATH).then_some(steps)
 }
 
-fn place_at<'a>(mut place: &'a mut Value, steps: &[Step]) -> &'a mut Value {
+/// The place where a path leads. A list grows by one element at a time.
+fn place_at<'a>(mut place: &'a mut Value, steps: &[Step]) -> Option<&'a mut Value> {
     for step in steps {
-        place = match step {
-            Step::Name(name) => {
-                if !place.is_object() {
-                    *place = Value::Object(Map::new());
+        let empty = match step {
+            Step::Name(_) => Value::Object(Map::new()),
+            Step::Index(_) => Value::Array(Vec::new()),
+        };
+        if place.is_null() {
+            *place = empty;
+        }
+        place = match (step, place) {
+            (Step::Name(name), Value::Object(members)) => members.entry(name.clone()).or_insert(Value::Null),
+            (Step::Index(index), Value::Array(list)) => {
+                if *index == list.len() {
+                    list.push(Value::Null);
                 }
-                &mut place[name.as_str()]
+                list.get_mut(*index)?
             }
-            Step::Index(index) => {
-                if !place.is_array() {
-                    *place = Value::Array(Vec::new());
-                }
-                if let Some(list) = place.as_array_mut().filter(|list| list.len() <= *index) {
-                    list.resize(index + 1, Value::Null);
-                }
-                &mut place[*index]
-            }
+            _ => return None,
         };
     }
-    place
+    Some(place)
 }
 
 #[cfg(test)]
@@ -102,20 +108,25 @@ mod tests {
 
     #[test]
     fn pieces_find_their_places() {
-        let mut arguments = PartialArguments::default();
-        for piece in [
+        let whole = |pieces: &[Value]| {
+            let mut arguments = PartialArguments::default();
+            pieces.iter().for_each(|piece| arguments.take(piece));
+            arguments.whole()
+        };
+        let good = [
+            json!({ "jsonPath": "$.a[0]", "numberValue": 1.5 }),
             json!({ "jsonPath": "$.a[1].b", "stringValue": "x", "willContinue": true }),
             json!({ "jsonPath": "$.a[1].b", "stringValue": "y", "willContinue": true }),
             json!({ "jsonPath": "$.a[1].b", "stringValue": "" }),
-            json!({ "jsonPath": "$.a[0]", "numberValue": 1.5 }),
             json!({ "jsonPath": "$['c d']", "boolValue": false }),
             json!({ "jsonPath": "$.n", "nullValue": null }),
-            json!({ "jsonPath": "$.a[9999999999]", "numberValue": 1 }),
-            json!({ "jsonPath": "a", "numberValue": 1 }),
-        ] {
-            arguments.take(&piece);
+        ];
+        assert_eq!(whole(&good), Some(json!({ "a": [1.5, { "b": "xy" }], "c d": false, "n": null })));
+        assert_eq!(whole(&[]), Some(json!({})));
+        let deep = format!("$.d{}", "[0]".repeat(LONGEST_PATH));
+        for path in ["a", "$.a[9]", "$.a.b", "$[0]", "$.x[", deep.as_str()] {
+            let lost = json!({ "jsonPath": path, "numberValue": 1 });
+            assert_eq!(whole(&[&good[..], &[lost]].concat()), None, "{path}");
         }
-        assert_eq!(arguments.whole(), json!({ "a": [1.5, { "b": "xy" }], "c d": false, "n": null }));
-        assert_eq!(PartialArguments::default().whole(), json!({}));
     }
 }
