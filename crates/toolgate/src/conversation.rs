@@ -8,7 +8,10 @@ use toolgate_agent::{
     provider::Provider,
     session::{RunEnd, RunOptions, Session, SessionSetup},
 };
-use toolgate_core::trace::{check_head, verify};
+use toolgate_core::{
+    approval::ApprovalMode,
+    trace::{check_head, verify},
+};
 use toolgate_runtime::{
     approver::Approver,
     environment::Environment,
@@ -167,5 +170,20 @@ impl Conversation {
     /// The run is over, written down and on disk.
     pub(crate) fn seal(&mut self, end: &RunEnd) -> Result<(), Failure> {
         self.recorded.seal(end.status.as_str())
+    }
+
+    /// Something was recorded outside a run: it is sealed, and the session stays open.
+    pub(crate) fn written(&mut self) -> Result<(), Failure> {
+        self.recorded.seal("completed")
+    }
+
+    /// What a later run goes on with.
+    pub(crate) fn keep_mode(&mut self, mode: ApprovalMode) {
+        self.recorded.entry.kept.approve = Some(mode);
+    }
+
+    /// The session is over for now. What its end wrote is sealed too.
+    pub(crate) fn close(&mut self, status: &str) -> Result<(), Failure> {
+        self.recorded.seal(status)
     }
 }

@@ -96,6 +96,11 @@ impl State {
         self.root.join("spill").join(session_id)
     }
 
+    /// Where prompts are remembered that were typed at a terminal.
+    pub(crate) fn history_file(&self) -> PathBuf {
+        self.root.join("history")
+    }
+
     fn workspace_folder(&self, workspace: &Path) -> PathBuf {
         let digest = Digest::of(workspace.as_os_str().as_encoded_bytes());
         self.root.join("sessions").join(&digest.as_str()[..16])

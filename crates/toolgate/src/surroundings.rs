@@ -22,6 +22,11 @@ impl Surroundings {
         value.to_str().filter(|value| !value.is_empty()).map(str::to_owned)
     }
 
+    /// Whether the terminal can only print, line after line.
+    pub(crate) fn is_dumb(&self) -> bool {
+        self.get("TERM").is_none_or(|term| term == "dumb")
+    }
+
     /// Everything, for commands.
     pub(crate) fn vars(&self) -> Vec<(OsString, OsString)> {
         self.vars.clone()

@@ -24,6 +24,8 @@ pub mod supervisor;
 pub mod table;
 mod tree;
 
+pub use spawn::register;
+
 use std::{
     ffi::OsString,
     io,

@@ -273,7 +273,10 @@ pub(super) fn signal_terminal(master: impl AsFd, signal: Signal) {
 }
 
 /// Registers a descriptor with the tokio runtime that this is called in.
-pub(super) fn register(descriptor: OwnedFd) -> io::Result<AsyncFd<OwnedFd>> {
+///
+/// # Errors
+/// When it is of a kind that nobody ever waits for, such as a file.
+pub fn register(descriptor: OwnedFd) -> io::Result<AsyncFd<OwnedFd>> {
     // SAFETY: an `OwnedFd` names the same open descriptor for as long as the returned value owns it.
     Ok(unsafe { AsyncFd::register(descriptor) }?)
 }

@@ -1,9 +1,20 @@
 //! The command line: what there is, and which file does it.
 
+mod ask;
+mod attend;
 mod call;
+mod chat;
 mod demo;
+mod draft;
+mod ink;
+mod input;
+mod markdown;
+mod model;
 mod print;
 mod run;
+mod screen;
+mod signals;
+mod terminal;
 mod trace;
 
 use std::{path::PathBuf, process::ExitCode, str::FromStr};
@@ -29,6 +40,8 @@ struct Cli {
 enum Command {
     /// Give a model one task and run the tools that it calls.
     Run(run::Run),
+    /// Have a conversation with a model: it answers as it writes, and asks before what the rules want asked.
+    Chat(chat::Chat),
     /// Run one tool call by hand, through the same gate.
     Call(call::Call),
     /// Show a whole session: a scripted model, real commands, one call denied. Needs no key and no network.
@@ -48,6 +61,15 @@ struct Common {
     /// The workspace: the folder that the tools are bound to.
     #[arg(short = 'C', value_name = "DIR")]
     workspace: Option<PathBuf>,
+}
+
+/// What happens to a question when nobody is there to answer it.
+#[derive(Clone, Copy, PartialEq, Eq, ValueEnum)]
+enum OnAskArg {
+    /// It is denied.
+    Deny,
+    /// The run ends with code 4 and the question stays open; `-r ID --approve MODE` decides it.
+    Wait,
 }
 
 /// What standard output carries.
@@ -73,6 +95,7 @@ pub(crate) fn main() -> ExitCode {
     let surroundings = Surroundings::read();
     let done = match cli.command {
         Command::Run(run) => run.run(&surroundings),
+        Command::Chat(chat) => chat.run(&surroundings),
         Command::Call(call) => call.run(&surroundings),
         Command::Demo => demo::run(&surroundings),
         Command::Trace(trace) => trace.run(&surroundings),

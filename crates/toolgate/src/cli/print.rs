@@ -1,8 +1,12 @@
 //! The one place that prints: data to standard output, everything for people to standard error.
 
 use std::{
+    collections::HashSet,
     io::{self, Write},
-    sync::atomic::{AtomicBool, Ordering},
+    sync::{
+        Mutex, PoisonError,
+        atomic::{AtomicBool, Ordering},
+    },
 };
 
 use serde_json::Value;
@@ -21,6 +25,12 @@ const SHOWN_LINES: usize = 8;
 pub(super) fn to_person(line: &str) {
     // Who closed their terminal has not closed the run.
     let _ = writeln!(io::stderr().lock(), "{}", clean(line));
+}
+
+/// What stands before the place where a person types an answer.
+pub(super) fn prompt(label: &str) {
+    let mut err = io::stderr().lock();
+    let _ = write!(err, "{label}").and_then(|()| err.flush());
 }
 
 /// A line of data. A reader that went away is not an error: what was to be done was done.
@@ -47,13 +57,22 @@ pub(super) struct Printer {
     tells_all: bool,
     /// Whether the text on standard output stands in the middle of a line.
     open: AtomicBool,
+    /// Whether open questions are only mentioned here, because nobody puts them.
+    mentions_questions: bool,
+    notices: Mutex<Notices>,
     /// The record after which a test wants the process to die.
     fault: Option<u64>,
 }
 
 impl Printer {
     pub(super) fn new(format: OutputFormat, fault: Option<u64>) -> Self {
-        Self { format, tells_all: false, open: AtomicBool::new(false), fault }
+        let (open, notices) = (AtomicBool::new(false), Mutex::default());
+        Self { format, tells_all: false, open, mentions_questions: true, notices, fault }
+    }
+
+    /// A printer beside somebody who puts the questions.
+    pub(super) fn beside_questions(self) -> Self {
+        Self { mentions_questions: false, ..self }
     }
 
     /// A printer that tells the whole story on standard output.
@@ -83,13 +102,19 @@ impl Printer {
     }
 
     fn story(&self, message: &Message) {
+        let notice = self.notices.lock().unwrap_or_else(PoisonError::into_inner).of(message);
+        if let Some(notice) = notice {
+            self.tell(&notice);
+        }
         match &message.body {
             Body::Model(ModelMessage::PartialText(partial)) => self.text(partial.event_type, partial.text.as_deref()),
             Body::Model(ModelMessage::ToolCallOutput(output)) => self.result(output),
             Body::Event(Event::CallStarted(started)) => {
                 self.tell(&format!("> {}", started.summary.as_deref().unwrap_or(&started.tool_call_id)));
             }
-            Body::Event(Event::ApprovalRequest(asked)) => self.tell(&format!("? {}: {}", asked.summary, asked.reason)),
+            Body::Event(Event::ApprovalRequest(asked)) if self.mentions_questions => {
+                self.tell(&format!("? {}: {}", asked.summary, asked.reason))
+            }
             _ => {}
         }
     }
@@ -104,7 +129,9 @@ impl Printer {
                 self.tell(&format!("  ({} more lines)", lines.len() - SHOWN_LINES));
             }
         } else if output.stop_reason != Some(StopReason::Completed) {
-            self.tell(&format!("  {}", lines.last().unwrap_or(&"")));
+            // A denial is told whole: its note is the person's own.
+            let told = if output.stop_reason == Some(StopReason::Aborted) { 2 } else { 1 };
+            lines.iter().skip(lines.len().saturating_sub(told)).for_each(|line| self.tell(&format!("  {line}")));
         }
     }
 }
@@ -122,9 +149,54 @@ impl Observer for Printer {
                 json(&value);
             }
         }
-        if seq.is_some() && seq == self.fault {
-            die();
+        die_at(self.fault, seq);
+    }
+}
+
+/// What happens around a run and is told in a line: failed requests, compaction, commands that ran on.
+#[derive(Default)]
+pub(super) struct Notices {
+    /// Command sessions that outlived their call; the others are told by their results.
+    beside: HashSet<String>,
+}
+
+impl Notices {
+    /// The line for a message, if there is one.
+    pub(super) fn of(&mut self, message: &Message) -> Option<String> {
+        let Body::Event(event) = &message.body else { return None };
+        match event {
+            Event::RequestEnd(end) => {
+                let seconds = end.retry_in_ms?.div_ceil(1000);
+                let attempt = end.attempt.unwrap_or(1) + 1;
+                let error = end.error_message.as_deref().unwrap_or("the model could not be asked");
+                Some(format!("retrying in {seconds} s (attempt {attempt}): {error}"))
+            }
+            Event::CompactionBegin(_) => Some("making the conversation shorter".into()),
+            Event::CompactionEnd(end) => Some(match (end.status.as_str(), &end.error_message) {
+                ("completed", _) => "the conversation is shorter now".into(),
+                (status, None) => format!("the conversation stays as it is ({status})"),
+                (status, Some(error)) => format!("the conversation stays as it is ({status}): {error}"),
+            }),
+            Event::CommandSession(command) => match command.state.as_str() {
+                "yielded" => {
+                    self.beside.insert(command.process_id.clone());
+                    None
+                }
+                "exited" | "killed" if self.beside.remove(&command.process_id) => {
+                    let how = command.detail.as_deref().map(|detail| format!(": {detail}")).unwrap_or_default();
+                    Some(format!("{} {}{how}", command.process_id, command.state))
+                }
+                _ => None,
+            },
+            _ => None,
         }
+    }
+}
+
+/// Dies where a test ordered it.
+pub(super) fn die_at(fault: Option<u64>, seq: Option<u64>) {
+    if seq.is_some() && seq == fault {
+        die();
     }
 }
 

@@ -1,20 +1,28 @@
 //! `toolgate run PROMPT`: one task, from the prompt to the answer, new or gone on with.
-#![allow(clippy::disallowed_methods)] // A script for the scripted model is read here.
 
-use std::{io::Read, path::PathBuf, sync::Arc};
+use std::{io::Read, sync::Arc};
 
-use clap::{Args, ValueEnum};
+use clap::Args;
 use serde_json::json;
+use tokio_util::sync::CancellationToken;
 use toolgate_agent::{
-    history::Rebuilt,
-    provider::{self, Endpoint, ModelId, ModelSetup, Provider, Stop},
-    scripted::{Scripted, Step},
+    provider::Stop,
     session::{RunEnd, RunOptions, RunStatus},
 };
 use toolgate_core::{approval::ApprovalMode, policy::Policy};
-use toolgate_runtime::approver::{OnAsk, Unattended};
+use toolgate_runtime::approver::{Approver, OnAsk, Unattended};
 
-use super::{Common, OutputFormat, block_on, interruptible, print, state};
+use super::{
+    Common, OnAskArg, OutputFormat,
+    ask::Desk,
+    attend::{Attendant, Face},
+    block_on,
+    model::Model,
+    print,
+    signals::Signals,
+    state,
+    terminal::{self, Terminal},
+};
 use crate::{
     conversation::{Conversation, Opened, With},
     failure::{Failure, INTERRUPTED, LIMIT, RUN_FAILED, WAITING},
@@ -23,26 +31,13 @@ use crate::{
     wiring,
 };
 
-/// Where OpenAI's own models are.
-const OPENAI: &str = "https://api.openai.com/v1";
-
 /// Arguments of `toolgate run`.
 #[derive(Args)]
 pub(super) struct Run {
     /// The task; `-` reads it from standard input. May be left out with -c and -r.
     prompt: Option<String>,
-    /// The wire format that the model speaks.
-    #[arg(long, value_enum, default_value = "openai-chat")]
-    api: Api,
-    /// The model's name at its provider.
-    #[arg(long)]
-    model: Option<String>,
-    /// Where the provider is; by default $OPENAI_BASE_URL, else OpenAI itself.
-    #[arg(long, value_name = "URL")]
-    base_url: Option<String>,
-    /// The provider's name, for traces.
-    #[arg(long, value_name = "NAME")]
-    provider: Option<String>,
+    #[command(flatten)]
+    model: Model,
     /// Model requests at most; 0 is no limit.
     #[arg(long, value_name = "N", default_value_t = 0)]
     max_turns: u32,
@@ -65,24 +60,6 @@ pub(super) struct Run {
     common: Common,
 }
 
-/// Wire formats.
-#[derive(Clone, Copy, PartialEq, Eq, ValueEnum)]
-enum Api {
-    /// OpenAI Chat Completions, and whatever speaks it.
-    OpenaiChat,
-    /// Answers from a file: a JSON list of `{text, calls: [[tool, arguments]]}`. For trying things without a model.
-    #[value(hide = true)]
-    Script,
-}
-
-#[derive(Clone, Copy, PartialEq, Eq, ValueEnum)]
-enum OnAskArg {
-    /// It is denied.
-    Deny,
-    /// The run ends with code 4 and the question stays open; `-r ID --approve MODE` decides it.
-    Wait,
-}
-
 impl Run {
     pub(super) fn run(self, surroundings: &Surroundings) -> Result<u8, Failure> {
         let prompt = self.prompt()?;
@@ -92,20 +69,30 @@ impl Run {
             opened = opened.fork(&secrets)?;
         }
         let kept = self.choices(opened.kept());
-        let provider = self.provider(opened.rebuilt.as_ref(), &kept, surroundings)?;
+        let provider = self.model.provider(opened.rebuilt.as_ref(), &kept, surroundings)?;
         let on_ask = if kept.waits { OnAsk::Wait } else { OnAsk::Deny };
         let mode = kept.approve.unwrap_or(ApprovalMode::AllowAll);
+        let desk = Arc::new(Desk::new(mode, Arc::new(Policy::default())));
+        // A person is asked where one can be: who chose what happens to questions does not want any.
+        let somebody = terminal::stdin_is_terminal() && terminal::stderr_is_terminal();
+        let asks = somebody && self.on_ask.is_none() && !kept.waits;
+        let approver: Arc<dyn Approver> =
+            if asks { desk.clone() } else { Arc::new(Unattended::new(mode, Policy::default(), on_ask)) };
+        let printer = print::Printer::new(self.output_format, surroundings.ordered_fault());
         let with = With {
             provider,
-            approver: Arc::new(Unattended::new(mode, Policy::default(), on_ask)),
-            observer: Arc::new(print::Printer::new(self.output_format, surroundings.ordered_fault())),
+            approver,
+            observer: Arc::new(if asks { printer.beside_questions() } else { printer }),
             options: RunOptions { max_turns: (self.max_turns > 0).then_some(self.max_turns), ..RunOptions::default() },
             kept,
         };
         let (end, entry) = block_on(async {
-            let interrupt = interruptible()?;
+            let terminal = if asks { Terminal::open(false) } else { None };
+            let mut attendant = Attendant::new(desk, Signals::new()?, Face::Plain, terminal);
             let mut conversation = Conversation::begin(opened, with, surroundings)?;
-            let end = conversation.run(prompt.as_deref(), &interrupt).await;
+            let interrupt = CancellationToken::new();
+            let run = conversation.run(prompt.as_deref(), &interrupt);
+            let end = attendant.attend(&interrupt, run, &mut |_| {}).await;
             if let Some(warning) = conversation.warning() {
                 print::to_person(&warning);
             }
@@ -122,7 +109,7 @@ impl Run {
         Kept {
             approve: self.common.approve.or(before.approve),
             waits: self.on_ask.map_or(before.waits, |on_ask| on_ask == OnAskArg::Wait),
-            base_url: self.base_url.clone().or_else(|| before.base_url.clone()),
+            base_url: self.model.base_url.clone().or_else(|| before.base_url.clone()),
         }
     }
 
@@ -189,42 +176,6 @@ impl Run {
         Ok(opened)
     }
 
-    fn provider(
-        &self,
-        rebuilt: Option<&Rebuilt>,
-        kept: &Kept,
-        surroundings: &Surroundings,
-    ) -> Result<Arc<dyn Provider>, Failure> {
-        let known = rebuilt.map(|rebuilt| &rebuilt.meta);
-        let model = self.model.clone().or_else(|| known.map(|meta| meta.model_id.clone())).ok_or_else(|| {
-            Failure::configuration("no model is chosen")
-                .hint("--model NAME with OPENAI_API_KEY, or --model NAME --base-url URL for a server of your own; `toolgate demo` needs neither")
-        })?;
-        if self.api == Api::Script {
-            return script(&model);
-        }
-        let provider = self
-            .provider
-            .clone()
-            .or_else(|| known.map(|meta| meta.provider.clone()))
-            .unwrap_or_else(|| "openai".into());
-        let base_url = kept.base_url.clone().or_else(|| surroundings.get("OPENAI_BASE_URL"));
-        let key = surroundings.get("OPENAI_API_KEY");
-        if key.is_none() && base_url.is_none() {
-            return Err(Failure::configuration("there is no key for OpenAI")
-                .hint("set OPENAI_API_KEY, or --base-url URL for a server that needs none"));
-        }
-        let base_url = base_url.unwrap_or_else(|| OPENAI.into());
-        let proxy = proxy_for(&base_url, surroundings);
-        let endpoint = Endpoint { base_url, key, proxy };
-        let setup =
-            ModelSetup { api: provider::Api::OpenaiChat, id: ModelId { provider, model }, endpoint, vision: true };
-        provider::connect(setup).map_err(|error| {
-            Failure::configuration(error.to_string())
-                .hint("--base-url takes an address such as http://127.0.0.1:8080/v1")
-        })
-    }
-
     fn report(&self, end: &RunEnd, entry: &Indexed) -> u8 {
         let (code, line) = match &end.status {
             RunStatus::Completed => (0, unusual(end.stop)),
@@ -276,7 +227,7 @@ fn count(questions: usize) -> String {
 }
 
 /// What people should know about the way in which the last answer ended.
-fn unusual(stop: Option<Stop>) -> Option<String> {
+pub(super) fn unusual(stop: Option<Stop>) -> Option<String> {
     let what = match stop? {
         Stop::End | Stop::ToolCalls | Stop::StopSequence => return None,
         Stop::MaxTokens => "the answer was cut off at its length limit; -c asks for more",
@@ -288,38 +239,4 @@ fn unusual(stop: Option<Stop>) -> Option<String> {
 
 fn requests(limit: u32) -> String {
     if limit == 1 { "1 model request".into() } else { format!("{limit} model requests") }
-}
-
-/// The proxy that the user's environment names for this address.
-fn proxy_for(base_url: &str, surroundings: &Surroundings) -> Option<String> {
-    let host = base_url.split("://").nth(1)?.split(['/', ':']).next()?;
-    let either = |upper: &str| surroundings.get(upper).or_else(|| surroundings.get(&upper.to_lowercase()));
-    let direct = either("NO_PROXY").unwrap_or_default();
-    let exempt = direct
-        .split(',')
-        .map(|name| name.trim().trim_start_matches('.'))
-        .any(|name| name == "*" || (!name.is_empty() && (host == name || host.ends_with(&format!(".{name}")))));
-    let local = host == "localhost" || host.starts_with("127.");
-    let proxy = if base_url.starts_with("https:") { either("HTTPS_PROXY") } else { either("HTTP_PROXY") };
-    proxy.or_else(|| either("ALL_PROXY")).filter(|_| !exempt && !local)
-}
-
-/// A scripted model from a file; the model's name is the file's.
-fn script(file: &str) -> Result<Arc<dyn Provider>, Failure> {
-    let bad = |error: String| Failure::configuration(format!("the script {file} cannot be used: {error}"));
-    let text = std::fs::read_to_string(PathBuf::from(file)).map_err(|error| bad(error.to_string()))?;
-    let steps: Vec<ScriptStep> = serde_json::from_str(&text).map_err(|error| bad(error.to_string()))?;
-    let steps = steps.into_iter().map(|step| Step {
-        text: step.text,
-        calls: step.calls.into_iter().map(|(tool, arguments)| (tool, arguments.to_string())).collect(),
-    });
-    Ok(Arc::new(Scripted::new(steps.collect())))
-}
-
-#[derive(serde::Deserialize)]
-struct ScriptStep {
-    #[serde(default)]
-    text: String,
-    #[serde(default)]
-    calls: Vec<(String, serde_json::Value)>,
 }

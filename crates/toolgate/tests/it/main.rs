@@ -8,7 +8,9 @@
     unreachable_pub
 )]
 
+mod chat;
 mod cli;
 mod kill;
+mod pty;
 mod support;
 mod tidy;
