@@ -66,8 +66,9 @@ impl Attendant {
         hear: &mut dyn FnMut(&str),
     ) -> T {
         let mut work = pin!(work);
-        if let (Face::Live(..), Some(terminal)) = (&self.face, &self.terminal) {
+        if let (Face::Live(screen, _), Some(terminal)) = (&self.face, &self.terminal) {
             terminal.keys();
+            screen.wake();
         }
         let done = loop {
             self.next_question();
@@ -93,11 +94,8 @@ impl Attendant {
             }
         };
         self.next_question();
-        if let Face::Live(screen, draft) = &mut self.face {
+        if let (Face::Live(screen, _), Some(terminal)) = (&self.face, &self.terminal) {
             screen.rest();
-            screen.type_line("", draft.text());
-        }
-        if let (Face::Live(..), Some(terminal)) = (&self.face, &self.terminal) {
             terminal.restore();
         }
         done
@@ -108,8 +106,7 @@ impl Attendant {
         if let Some(asking) = &self.asking {
             let Some(why) = self.desk.is_gone(&asking.key) else { return };
             self.asking = None;
-            self.close_answer();
-            self.tell(&format!("  {why}"));
+            self.withdrawn(&format!("  {why}"));
         }
         let Some((request, waiting)) = self.desk.first() else { return };
         let lines = question(&request, waiting);
@@ -139,24 +136,18 @@ impl Attendant {
         }
     }
 
-    fn close_answer(&mut self) {
+    fn withdrawn(&mut self, why: &str) {
         match &mut self.face {
             // The line that was begun is not an answer to anything.
             Face::Plain => {
-                print::to_person("");
+                print::to_person(&format!("\n{why}"));
                 self.input.forget();
             }
             Face::Live(screen, draft) => {
                 draft.take_back();
+                screen.answered(why);
                 screen.type_line("", draft.text());
             }
-        }
-    }
-
-    fn tell(&self, line: &str) {
-        match &self.face {
-            Face::Plain => print::to_person(line),
-            Face::Live(screen, _) => screen.line(line),
         }
     }
 
@@ -168,7 +159,7 @@ impl Attendant {
                 (false, None) => "no".to_owned(),
                 (false, Some(note)) => format!("no: {note}"),
             };
-            screen.line(&format!("  answer  {said}"));
+            screen.answered(&format!("  answer  {said}"));
             draft.take_back();
             screen.type_line("", draft.text());
         }

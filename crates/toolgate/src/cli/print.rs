@@ -16,7 +16,7 @@ use toolgate_core::{
 };
 use toolgate_runtime::trace::Observer;
 
-use super::OutputFormat;
+use super::{OutputFormat, ink::Ink, markdown::Markdown};
 
 /// Lines of a result that are shown to people while a session runs; the trace has all of them.
 const SHOWN_LINES: usize = 8;
@@ -60,6 +60,8 @@ pub(super) struct Printer {
     /// Whether open questions are only mentioned here, because nobody puts them.
     mentions_questions: bool,
     notices: Mutex<Notices>,
+    /// The model's Markdown, where styles are wanted although this is no screen.
+    styled: Option<Mutex<Markdown>>,
     /// The record after which a test wants the process to die.
     fault: Option<u64>,
 }
@@ -67,7 +69,12 @@ pub(super) struct Printer {
 impl Printer {
     pub(super) fn new(format: OutputFormat, fault: Option<u64>) -> Self {
         let (open, notices) = (AtomicBool::new(false), Mutex::default());
-        Self { format, tells_all: false, open, mentions_questions: true, notices, fault }
+        Self { format, tells_all: false, open, mentions_questions: true, notices, styled: None, fault }
+    }
+
+    /// A printer that writes the model's Markdown with styles, if these are wanted.
+    pub(super) fn styled(self, ink: Ink) -> Self {
+        Self { styled: ink.is_used().then(|| Mutex::new(Markdown::new(ink))), ..self }
     }
 
     /// A printer beside somebody who puts the questions.
@@ -89,6 +96,13 @@ impl Printer {
 
     fn text(&self, event: PartialEvent, text: Option<&str>) {
         let mut out = io::stdout().lock();
+        if let Some(styled) = &self.styled {
+            let mut styled = styled.lock().unwrap_or_else(PoisonError::into_inner);
+            let finished = text.map(|text| styled.push(&clean(text))).unwrap_or_default();
+            let rest = if event == PartialEvent::Stop { styled.finish() } else { String::new() };
+            let _ = write!(out, "{finished}{rest}").and_then(|()| out.flush());
+            return;
+        }
         match (event, text) {
             (_, Some(text)) => {
                 let _ = write!(out, "{}", clean(text)).and_then(|()| out.flush());

@@ -40,8 +40,12 @@ struct State {
     /// What stands before the line that is being typed, and the line.
     typed: (String, String),
     turns: usize,
+    /// Whether a run is on: only then is there anything that changes.
+    is_on: bool,
     /// Finished lines that wait while an editor has the terminal.
     held: Option<String>,
+    /// Finished lines that wait while a question stands: nothing must come between it and its answer.
+    behind: Option<String>,
     /// Columns of each row below the finished lines, as they were drawn.
     drawn: Vec<usize>,
 }
@@ -49,7 +53,17 @@ struct State {
 impl Screen {
     pub(super) fn new(ink: Ink) -> Self {
         let (last_line, typed, drawn) = (String::new(), (String::new(), String::new()), Vec::new());
-        let state = State { text: Markdown::new(ink), last_line, waits: None, typed, turns: 0, held: None, drawn };
+        let state = State {
+            text: Markdown::new(ink),
+            last_line,
+            waits: None,
+            typed,
+            turns: 0,
+            is_on: false,
+            held: None,
+            behind: None,
+            drawn,
+        };
         Self { ink, state: Mutex::new(state) }
     }
 
@@ -94,6 +108,21 @@ impl Screen {
             finished.push('\n');
         }
         self.draw(&mut state, &finished);
+        state.behind = Some(String::new());
+    }
+
+    /// The question is over, with this line; what waited behind it follows.
+    pub(super) fn answered(&self, line: &str) {
+        let behind = self.state().behind.take().unwrap_or_default();
+        self.line(line);
+        self.draw(&mut self.state(), &behind);
+    }
+
+    /// A line that answers what the person typed, also while a question stands.
+    pub(super) fn reply(&self, line: &str) {
+        let behind = self.state().behind.take();
+        self.line(line);
+        self.state().behind = behind;
     }
 
     /// A command's last line, for as long as it is the last.
@@ -121,6 +150,11 @@ impl Screen {
         }
     }
 
+    /// A run begins.
+    pub(super) fn wake(&self) {
+        self.state().is_on = true;
+    }
+
     /// Time passes.
     pub(super) fn tick(&self) {
         let mut state = self.state();
@@ -134,7 +168,7 @@ impl Screen {
     pub(super) fn rest(&self) {
         let mut state = self.state();
         let rest = state.text.finish();
-        state.waits = None;
+        (state.is_on, state.waits) = (false, None);
         state.last_line.clear();
         state.typed = (String::new(), String::new());
         self.draw(&mut state, &rest);
@@ -172,6 +206,13 @@ impl Screen {
             held.push_str(finished);
             return;
         }
+        let finished = match &mut state.behind {
+            Some(behind) => {
+                behind.push_str(finished);
+                ""
+            }
+            None => finished,
+        };
         let (columns, rows) = terminal::size();
         let mut out = String::new();
         take_away(&mut out, &state.drawn, columns);
@@ -194,6 +235,9 @@ impl Screen {
     fn below(&self, state: &State, columns: usize, rows: usize) -> Vec<(String, usize)> {
         let width = columns.saturating_sub(1).max(1);
         let mut below: Vec<(String, usize)> = Vec::new();
+        if !state.is_on {
+            return below;
+        }
         let open: Vec<&str> = state.text.open().split('\n').filter(|line| !line.is_empty()).collect();
         let open: Vec<String> = open.into_iter().flat_map(|line| folded(line, width)).collect();
         for row in open.iter().skip(open.len().saturating_sub((rows / 2).max(1))) {
@@ -209,7 +253,7 @@ impl Screen {
         let (label, typed) = &state.typed;
         if let Some((what, since)) = state.waits.as_ref().filter(|_| label.is_empty()) {
             let turn = SPINNER[state.turns % SPINNER.len()];
-            small(&format!("{turn} {} {} s (Ctrl-C stops)", clean(what), since.elapsed().as_secs()));
+            small(&format!("{turn} {} s {} (Ctrl-C stops)", since.elapsed().as_secs(), clean(what)));
         }
         if !label.is_empty() || !typed.is_empty() {
             let label = if label.is_empty() { "+ " } else { label };

@@ -279,6 +279,15 @@ fn in_a_pipe_each_line_is_a_prompt_and_nobody_is_asked() {
     let (code, out, err) = outcome(command.stdin(std::fs::File::open(&input).unwrap()).output().unwrap());
     assert_eq!((code, out.as_str()), (0, "one\ntwo\nthree\n"), "{err}");
     assert!(err.contains("nobody is here to ask") && err.contains("trace: ") && !err.contains('\x1b'), "{err}");
+    let styled = {
+        let place = Place::new();
+        self::command(&place, &json!([{ "text": "a **b**" }]), &[], &[("FORCE_COLOR", "1"), ("NO_COLOR", "1")])
+            .stdin(std::fs::File::open(&input).unwrap())
+            .output()
+            .map(outcome)
+            .unwrap()
+    };
+    assert!(styled.1.starts_with("a \u{1b}[1mb\u{1b}[0m\n"), "{styled:?}");
     let (code, _, err) = {
         let place = Place::new();
         let steps = json!([{ "calls": [exec("touch made")] }]);

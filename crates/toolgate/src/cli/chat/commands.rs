@@ -19,15 +19,11 @@ pub(super) enum Command {
 /// Each command, what it takes, and what it does.
 const COMMANDS: &[(&str, &str, &str)] = &[
     ("/help", "", "shows this"),
-    (
-        "/mode",
-        "[MODE]",
-        "shows or changes what happens to calls that no rule decides; at once, also for open questions",
-    ),
+    ("/mode", "[MODE]", "shows or changes the approval mode, also for open questions"),
     ("/tools", "", "lists the tools that the model can call"),
     ("/compact", "", "makes the conversation shorter"),
-    ("/resume", "[ID]", "lists this workspace's sessions, or goes on with one of them"),
-    ("/trace", "", "shows where the session is written down, and the hash of its last record"),
+    ("/resume", "[ID]", "lists this workspace's sessions, or goes on with one"),
+    ("/trace", "", "shows the session's trace and the hash of its last record"),
     ("/quit", "", "ends the conversation and everything that it started"),
 ];
 
@@ -67,8 +63,9 @@ pub(super) fn help() -> String {
         text.push_str(&format!("{:<14} {does}\n", format!("{word} {takes}")));
     }
     text.push_str(
-        "Enter sends; Alt-Enter or a backslash before Enter begins a further line. What is typed while a run is on reaches the model\n\
-         with its next request. Ctrl-C denies a question, stops a run, clears the line, quits; Ctrl-D on an empty line quits.",
+        "Enter sends; Alt-Enter, or a backslash before Enter, begins a further line.\n\
+         What is typed while a run is on reaches the model with its next request.\n\
+         Ctrl-C denies a question, stops a run, clears the line, quits.",
     );
     text
 }

@@ -119,10 +119,10 @@ impl Chat {
             let fault = surroundings.ordered_fault();
             let observer: Arc<dyn Observer> = match talk.screen() {
                 Some(screen) => Arc::new(Story::new(screen, fault)),
-                None if terminal::stdin_is_terminal() => {
-                    Arc::new(print::Printer::new(OutputFormat::Text, fault).beside_questions())
+                None => {
+                    let printer = print::Printer::new(OutputFormat::Text, fault).styled(talk.ink);
+                    Arc::new(if terminal::stdin_is_terminal() { printer.beside_questions() } else { printer })
                 }
-                None => Arc::new(print::Printer::new(OutputFormat::Text, fault)),
             };
             let (provider, conversation, last) = (Some(provider), None, None);
             let chat = &self;

@@ -157,14 +157,14 @@ impl Story {
     /// Says what is waited for.
     fn waits(&self, state: &State) {
         match &state.running[..] {
-            [] if state.asks_model => self.screen.waits_for("waits for the model"),
-            [] => self.screen.waits_for("works"),
+            [] if state.asks_model => self.screen.waits_for("waiting for the model"),
+            [] => self.screen.waits_for("working"),
             [one] if one.lines > HEAD => {
-                self.screen.waits_for(&format!("runs {}", cut(&one.summary, NAMED)));
+                self.screen.waits_for(&format!("running {}", cut(&one.summary, NAMED)));
                 self.screen.last_line(&format!("({} lines) {}", one.lines, cut(&one.begun, LINE)));
             }
-            [one] => self.screen.waits_for(&format!("runs {}", cut(&one.summary, NAMED))),
-            several => self.screen.waits_for(&format!("runs {} calls", several.len())),
+            [one] => self.screen.waits_for(&format!("running {}", cut(&one.summary, NAMED))),
+            several => self.screen.waits_for(&format!("running {} calls", several.len())),
         }
     }
 

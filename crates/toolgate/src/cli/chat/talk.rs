@@ -40,7 +40,7 @@ pub(super) enum Next {
 /// The terminal, or what stands in its place.
 pub(super) struct Talk {
     pub(super) attendant: Attendant,
-    ink: Ink,
+    pub(super) ink: Ink,
     history: PathBuf,
     /// Made when the first prompt is awaited.
     editor: Option<Editor>,
@@ -191,7 +191,7 @@ impl Talk {
                 Some(_) => "that has to wait until the run is over; Ctrl-C stops it".into(),
             };
             match &screen {
-                Some(screen) => screen.line(&told),
+                Some(screen) => screen.reply(&told),
                 None => print::to_person(&told),
             }
         }
