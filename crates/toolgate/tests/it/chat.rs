@@ -26,6 +26,13 @@ fn chat(place: &Place, steps: &Value, args: &[&str]) -> Pty {
     Pty::start(command(place, steps, args, &[]))
 }
 
+/// Ends a conversation at its next prompt; while a run is on, Ctrl-D means nothing.
+fn leave(chat: &mut Pty) {
+    chat.sees(" > ");
+    chat.keys("\x04");
+    assert_eq!(chat.ends(), 0);
+}
+
 fn exec(line: &str) -> Value {
     json!(["exec_command", { "cmd": line }])
 }
@@ -95,8 +102,7 @@ fn a_yes_allows_and_everything_else_is_a_no_in_the_persons_words() {
     // Ctrl-C denies this call and stops nothing else.
     chat.keys("\x03");
     chat.sees("The script is over.");
-    chat.keys("\x04");
-    assert_eq!(chat.ends(), 0);
+    leave(&mut chat);
     assert_eq!(
         decisions(&place),
         ["allow", "deny", "deny", "deny"].map(|decision| (decision.to_owned(), "person".to_owned()))
@@ -117,21 +123,37 @@ fn a_yes_allows_and_everything_else_is_a_no_in_the_persons_words() {
 
 #[test]
 fn keys_typed_before_a_question_do_not_answer_it() {
-    for (variables, first) in [(&[][..], "always-ask > "), (&[("TERM", "dumb")], "always-ask > ")] {
-        let place = Place::new();
-        let steps = json!([{ "calls": [exec("touch made")] }]);
-        let mut chat = Pty::start(command(&place, &steps, &["--approve", "always-ask"], variables));
-        chat.sees(first);
-        chat.keys("go\r");
-        chat.keys("y\ry\ryes\r");
-        chat.sees(ANSWER);
-        assert!(decisions(&place).is_empty(), "{}", chat.text());
-        chat.keys("no\r");
-        chat.sees("The script is over.");
-        chat.keys("\x04");
-        assert_eq!(chat.ends(), 0);
-        assert!(!place.work().join("made").exists());
-    }
+    // Where the terminal itself keeps lines: typed together with the prompt.
+    let place = Place::new();
+    let steps = json!([{ "calls": [exec("touch made")] }]);
+    let mut chat = Pty::start(command(&place, &steps, &["--approve", "always-ask"], &[("TERM", "dumb")]));
+    chat.sees("always-ask > ");
+    chat.keys("go\ry\ryes\r");
+    chat.sees(ANSWER);
+    chat.keys("no\r");
+    chat.sees("over.");
+    leave(&mut chat);
+    assert_eq!((decisions(&place)[0].0.as_str(), place.work().join("made").exists()), ("deny", false));
+
+    // On a screen: a line that is being typed stays aside and comes back behind the question.
+    let place = Place::new();
+    let steps =
+        json!([{ "calls": [exec("until test -e go; do sleep 0.05; done")] }, { "calls": [exec("touch made")] }]);
+    let mut chat = self::chat(&place, &steps, &[]);
+    chat.sees("allow-all > ");
+    chat.keys("wait\r");
+    chat.sees("> until");
+    chat.keys("/mode always-ask\ry\ry");
+    chat.sees("+ y");
+    std::fs::write(place.work().join("go"), "").unwrap();
+    chat.sees(ANSWER);
+    chat.keys("\r");
+    chat.keys("n\r");
+    chat.sees("answer  no");
+    chat.sees("always-ask > y");
+    chat.keys("\x03");
+    leave(&mut chat);
+    assert_eq!((decisions(&place)[1].0.as_str(), place.work().join("made").exists()), ("deny", false));
 }
 
 #[test]
@@ -147,8 +169,7 @@ fn a_question_spells_out_what_the_eye_does_not_see() {
     chat.sees(ANSWER);
     chat.keys("n\r");
     chat.sees("over.");
-    chat.keys("\x04");
-    assert_eq!(chat.ends(), 0);
+    leave(&mut chat);
 }
 
 #[test]
@@ -207,8 +228,7 @@ fn what_is_typed_meanwhile_reaches_the_model() {
     chat.sees("+ use all of it");
     std::fs::write(place.work().join("go"), "").unwrap();
     chat.sees("over.");
-    chat.keys("\x04");
-    assert_eq!(chat.ends(), 0);
+    leave(&mut chat);
     let said = place.records().into_iter().filter_map(|record| record["payload"]["text"].as_str().map(str::to_owned));
     assert!(said.into_iter().any(|text| text.contains("use all of it")));
 }
@@ -246,8 +266,7 @@ fn nothing_is_drawn_where_nothing_can_be() {
     chat.keys("go\r");
     chat.sees("**One** and `two`");
     chat.sees("end");
-    chat.keys("\x04");
-    assert_eq!(chat.ends(), 0);
+    leave(&mut chat);
     assert!(!chat.raw().contains('\x1b'), "{:?}", chat.raw());
 
     let place = Place::new();
@@ -257,8 +276,7 @@ fn nothing_is_drawn_where_nothing_can_be() {
     chat.sees("**One** and `two`");
     chat.resize(30, 10);
     chat.sees("end");
-    chat.keys("\x04");
-    assert_eq!(chat.ends(), 0);
+    leave(&mut chat);
     let raw = chat.raw();
     let styled = raw
         .split("\x1b[")
@@ -307,8 +325,7 @@ fn sessions_go_on_and_are_switched_in_place() {
     first.sees("nothing is written yet");
     first.keys("first\r");
     first.sees("one");
-    first.keys("\x04");
-    assert_eq!(first.ends(), 0);
+    leave(&mut first);
     let id = place.trace().file_stem().unwrap().to_str().unwrap().trim_end_matches("_001").to_owned();
 
     let mut second = chat(&place, &steps, &[]);
@@ -324,15 +341,13 @@ fn sessions_go_on_and_are_switched_in_place() {
     second.sees(&format!("session {id}"));
     second.keys("more\r");
     second.sees("two");
-    second.keys("\x04");
-    assert_eq!(second.ends(), 0);
+    leave(&mut second);
 
     let mut third = chat(&place, &steps, &["-c"]);
     third.sees(&format!("session {id}"));
     third.keys("more\r");
     third.sees("three");
-    third.keys("\x04");
-    assert_eq!(third.ends(), 0);
+    leave(&mut third);
     let history = place.home().join(".local/state/toolgate/history");
     let mode = std::os::unix::fs::PermissionsExt::mode(&std::fs::metadata(&history).unwrap().permissions());
     assert_eq!(mode & 0o777, 0o600);
