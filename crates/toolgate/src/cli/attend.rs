@@ -43,6 +43,8 @@ pub(super) struct Attendant {
     pub(super) terminal: Option<Terminal>,
     /// SIGTERM or SIGHUP came, or nobody types any more: there is to be no further run.
     pub(super) is_over: bool,
+    /// It was a signal.
+    pub(super) is_ended: bool,
     asking: Option<Asking>,
 }
 
@@ -55,7 +57,7 @@ struct Asking {
 
 impl Attendant {
     pub(super) fn new(desk: Arc<Desk>, signals: Signals, face: Face, terminal: Option<Terminal>) -> Self {
-        Self { desk, input: Input::new(), signals, face, terminal, is_over: false, asking: None }
+        Self { desk, input: Input::new(), signals, face, terminal, is_over: false, is_ended: false, asking: None }
     }
 
     /// Does the work and attends to it. `hear` takes lines that answer no question; `interrupt` is cancelled by Ctrl-C.
@@ -230,8 +232,12 @@ impl Attendant {
                 std::process::exit(INTERRUPTED.into());
             }
             caught => {
-                self.is_over |= caught == Caught::End;
+                self.is_ended |= caught == Caught::End;
+                self.is_over |= self.is_ended;
                 interrupt.cancel();
+                if let Face::Live(screen, _) = &self.face {
+                    screen.stops();
+                }
             }
         }
     }

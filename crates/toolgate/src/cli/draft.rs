@@ -93,6 +93,10 @@ impl Draft {
 
     /// Cursor and function keys do nothing here, and must not be taken for text.
     fn sequence(&mut self) {
+        // Escape before a key that has a sequence of its own.
+        if self.begun == [0x1b, 0x1b] {
+            self.begun.pop();
+        }
         let is_whole = match self.begun[..] {
             [_] => false,
             [_, b'[' | b'O'] => false,
@@ -133,6 +137,7 @@ mod tests {
             ("\x04", vec![Typed::End], ""),
             ("a\x04", vec![], "a"),
             ("a\x1b[3~b\x1bOAc\x1b[1;5Dd\x1bxe", vec![], "abcde"),
+            ("a\x1b\x1b[Ab", vec![], "ab"),
             ("\x1b[200~y\x1b[201~", vec![], "y"),
         ] {
             for size in [1, 2, 3, 100] {

@@ -22,6 +22,10 @@ use super::{
 /// What turns while something is waited for.
 const SPINNER: [char; 4] = ['|', '/', '-', '\\'];
 
+/// What Ctrl-C does while a run is on, and while it is being stopped.
+const STOPS: &str = "Ctrl-C stops";
+const QUITS: &str = "stopping; Ctrl-C again quits at once";
+
 /// Columns of a tab in rows that are cut; the width of the next stop is not known there.
 const TAB: &str = "    ";
 
@@ -42,6 +46,8 @@ struct State {
     turns: usize,
     /// Whether a run is on: only then is there anything that changes.
     is_on: bool,
+    /// What Ctrl-C does now.
+    ctrl_c: &'static str,
     /// Finished lines that wait while an editor has the terminal.
     held: Option<String>,
     /// Finished lines that wait while a question stands: nothing must come between it and its answer.
@@ -60,6 +66,7 @@ impl Screen {
             typed,
             turns: 0,
             is_on: false,
+            ctrl_c: STOPS,
             held: None,
             behind: None,
             drawn,
@@ -152,7 +159,15 @@ impl Screen {
 
     /// A run begins.
     pub(super) fn wake(&self) {
-        self.state().is_on = true;
+        let mut state = self.state();
+        (state.is_on, state.ctrl_c) = (true, STOPS);
+    }
+
+    /// The run is being stopped.
+    pub(super) fn stops(&self) {
+        let mut state = self.state();
+        state.ctrl_c = QUITS;
+        self.draw(&mut state, "");
     }
 
     /// Time passes.
@@ -253,7 +268,7 @@ impl Screen {
         let (label, typed) = &state.typed;
         if let Some((what, since)) = state.waits.as_ref().filter(|_| label.is_empty()) {
             let turn = SPINNER[state.turns % SPINNER.len()];
-            small(&format!("{turn} {} s {} (Ctrl-C stops)", since.elapsed().as_secs(), clean(what)));
+            small(&format!("{turn} {} s {} ({})", since.elapsed().as_secs(), clean(what), state.ctrl_c));
         }
         if !label.is_empty() || !typed.is_empty() {
             let label = if label.is_empty() { "+ " } else { label };

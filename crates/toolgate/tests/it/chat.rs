@@ -89,7 +89,8 @@ fn a_yes_allows_and_everything_else_is_a_no_in_the_persons_words() {
     chat.sees("touch one");
     chat.sees("because the mode always-ask asks for every call");
     chat.sees(ANSWER);
-    chat.keys("\r");
+    // Neither an empty line nor editing decides.
+    chat.keys("\ry\x1b[D\x1b[3~\x7f\r\t\x7f\x1b\x1b[A\r");
     chat.keys("y\r");
     chat.sees("touch two");
     chat.sees(ANSWER);
@@ -333,6 +334,8 @@ fn sessions_go_on_and_are_switched_in_place() {
     second.keys("/resume\r");
     second.sees(&id);
     second.sees("allow-all > ");
+    second.keys("/compact\r");
+    second.sees("nothing has been said yet");
     second.keys("/tools\r");
     second.sees("exec_command");
     second.sees("allow-all > ");

@@ -157,7 +157,7 @@ impl Having<'_> {
         let mut code = 0;
         loop {
             if self.talk.attendant.is_over {
-                return Ok(if self.talk.is_interactive() { INTERRUPTED } else { code });
+                return Ok(if self.talk.attendant.is_ended { INTERRUPTED } else { code });
             }
             match self.talk.next().await {
                 Next::Said(line) if line.trim().is_empty() => {}
