@@ -365,7 +365,8 @@ impl TraceFile {
         }
     }
 
-    fn hide(&mut self, secrets: &[String]) {
+    /// From here on these values are redacted; what is written stays as it is.
+    pub fn hide(&mut self, secrets: &[String]) {
         /// A shorter secret would tear ordinary words apart, and is none.
         const SHORTEST: usize = 8;
         for secret in secrets.iter().filter(|secret| secret.len() >= SHORTEST) {

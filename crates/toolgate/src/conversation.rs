@@ -5,8 +5,7 @@ use std::{path::Path, sync::Arc};
 use tokio_util::sync::CancellationToken;
 use toolgate_agent::{
     history::Rebuilt,
-    provider::Provider,
-    session::{RunEnd, RunOptions, Session, SessionSetup},
+    session::{RunEnd, Session, SessionSetup},
 };
 use toolgate_core::{
     approval::ApprovalMode,
@@ -21,7 +20,9 @@ use toolgate_runtime::{
 };
 
 use crate::{
+    config::Settings,
     failure::Failure,
+    models::Chosen,
     recorded::Recorded,
     state::{Indexed, Kept, State},
     surroundings::Surroundings,
@@ -42,10 +43,10 @@ pub(crate) struct Opened {
 
 /// What a conversation is had with.
 pub(crate) struct With {
-    pub(crate) provider: Arc<dyn Provider>,
+    pub(crate) model: Chosen,
+    pub(crate) settings: Arc<Settings>,
     pub(crate) approver: Arc<dyn Approver>,
     pub(crate) observer: Arc<dyn Observer>,
-    pub(crate) options: RunOptions,
     /// What the next run of this session goes on with when nothing else is asked for.
     pub(crate) kept: Kept,
 }
@@ -117,6 +118,11 @@ impl Opened {
         &self.entry.session_id
     }
 
+    /// From here on these values are redacted.
+    pub(crate) fn hide(&mut self, secrets: &[String]) {
+        self.file.hide(secrets);
+    }
+
     /// What the session was begun with.
     pub(crate) fn kept(&self) -> &Kept {
         &self.entry.kept
@@ -131,15 +137,25 @@ impl Opened {
 impl Conversation {
     /// Makes a session of what was opened.
     pub(crate) fn begin(opened: Opened, with: With, surroundings: &Surroundings) -> Result<Self, Failure> {
-        let Opened { state, file, mut entry, rebuilt, forked, workspace } = opened;
+        let Opened { state, mut file, mut entry, rebuilt, forked, workspace } = opened;
         entry.kept = with.kept;
+        let (model, settings) = (with.model, with.settings);
+        file.hide(model.key.as_slice());
         let recorded = Recorded::go_on(state, entry, file, with.observer)?;
-        let wish = Wish { approver: with.approver, workspace: workspace.clone(), converses: true, login: true };
-        let mut setup = SessionSetup::new(with.provider, wiring::environment(wish, &recorded, surroundings)?);
-        setup.options = with.options;
+        let wish = Wish {
+            approver: with.approver,
+            workspace: workspace.clone(),
+            converses: true,
+            vision: model.vision,
+            settings: settings.clone(),
+        };
+        let mut setup = SessionSetup::new(model.provider, wiring::environment(wish, &recorded, surroundings)?);
+        setup.options = settings.run_options(model.context_window, model.max_tokens, model.thinking);
         if let Some(rebuilt) = &rebuilt {
             // The instructions of a session stay byte for byte what they were: providers cache by prefix.
             setup.system.clone_from(&rebuilt.meta.system_prompt);
+        } else if let Some(prompt) = &settings.system_prompt {
+            setup.system = format!("{}\n\nWorkspace: {}\n", prompt.trim_end(), workspace.root().display());
         }
         let session = match rebuilt {
             Some(rebuilt) if forked => Session::fork(setup, rebuilt)?,

@@ -46,6 +46,21 @@ impl Failure {
     }
 }
 
+impl Failure {
+    /// What can be done about it; where nothing is known, what happened.
+    pub(crate) fn next_step(&self) -> &str {
+        self.hint.as_deref().unwrap_or(&self.what)
+    }
+
+    /// All of it, for a list.
+    pub(crate) fn on_one_line(&self) -> String {
+        match &self.hint {
+            Some(hint) => format!("{}; {hint}", self.what),
+            None => self.what.clone(),
+        }
+    }
+}
+
 impl fmt::Display for Failure {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         write!(f, "error: {}", self.what)?;

@@ -4,8 +4,10 @@
 //! people (see STYLE.md for how they are spoken to).
 
 mod cli;
+mod config;
 mod conversation;
 mod failure;
+mod models;
 mod recorded;
 mod state;
 mod surroundings;

@@ -59,6 +59,9 @@ pub(crate) struct Kept {
     pub(crate) approve: Option<ApprovalMode>,
     pub(crate) waits: bool,
     pub(crate) base_url: Option<String>,
+    /// The wire that was asked for.
+    #[serde(default)]
+    pub(crate) api: Option<String>,
 }
 
 impl Indexed {

@@ -49,6 +49,24 @@ impl Surroundings {
         base.or_else(|| self.home().map(|home| home.join(".local/state"))).map(|base| base.join("toolgate"))
     }
 
+    /// Where the user's configuration stands: `$XDG_CONFIG_HOME/toolgate`, by default `~/.config/toolgate`.
+    pub(crate) fn config_folder(&self) -> Option<PathBuf> {
+        let base = self.get("XDG_CONFIG_HOME").map(PathBuf::from).filter(|path| path.is_absolute());
+        base.or_else(|| self.home().map(|home| home.join(".config"))).map(|base| base.join("toolgate"))
+    }
+
+    /// Another place for the administrator's configuration, for tests; never in a build for people.
+    pub(crate) fn managed_config(&self) -> Option<PathBuf> {
+        if cfg!(debug_assertions) { self.get("TOOLGATE_MANAGED_CONFIG").map(PathBuf::from) } else { None }
+    }
+
+    /// Other servers to ask than the usual ones of this machine, for tests; never in a build for people.
+    pub(crate) fn local_servers(&self) -> Option<Vec<(String, String)>> {
+        let said = if cfg!(debug_assertions) { self.get("TOOLGATE_LOCAL_SERVERS") } else { None };
+        let pairs = said.as_deref()?.split(',').filter_map(|pair| pair.split_once('='));
+        Some(pairs.map(|(name, url)| (name.to_owned(), url.to_owned())).collect())
+    }
+
     /// Where temporary files go.
     pub(crate) fn temporary_folder(&self) -> PathBuf {
         std::env::temp_dir()

@@ -7,7 +7,7 @@ use std::{
 
 use toolgate_runtime::{
     approver::Approver,
-    environment::{MAX_PARALLEL, Setup},
+    environment::Setup,
     output::spill::SpillFolder,
     process::{
         command_env::EnvPolicy,
@@ -16,11 +16,16 @@ use toolgate_runtime::{
         table::CommandSetup,
     },
     registry::Registry,
-    tools::builtin,
     workspace::Workspace,
 };
 
-use crate::{failure::Failure, recorded::Recorded, surroundings::Surroundings};
+use crate::{
+    config::{LoginUse, Settings},
+    failure::Failure,
+    models::unlikely_keys,
+    recorded::Recorded,
+    surroundings::Surroundings,
+};
 
 /// The hidden word that turns this program into a supervisor.
 pub(crate) const SUPERVISOR: &str = "supervisor";
@@ -31,20 +36,32 @@ pub(crate) struct Wish {
     pub(crate) workspace: Workspace,
     /// Whether a call comes back while its command runs on, and can be sent input later.
     pub(crate) converses: bool,
-    /// Whether commands see the login shell's environment.
-    pub(crate) login: bool,
+    /// Whether the model sees images; some tools are for one kind of model.
+    pub(crate) vision: bool,
+    pub(crate) settings: Arc<Settings>,
 }
 
-/// What an environment with the built-in tools is made of.
+/// What an environment is made of.
 pub(crate) fn environment(wish: Wish, recorded: &Recorded, surroundings: &Surroundings) -> Result<Setup, Failure> {
     let mut registry = Registry::default();
-    for tool in builtin() {
-        registry.add(tool).map_err(|error| Failure::configuration(error.to_string()))?;
+    let settings = &wish.settings;
+    let wrong = |what: String| Failure::configuration(format!("tools.builtin: {what}"));
+    for (tool, spec) in settings.tools.builtin.resolve(wish.vision).map_err(wrong)? {
+        registry.add_as(tool, spec).map_err(|error| wrong(error.to_string()))?;
     }
-    let login = if wish.login { surroundings.login_shell() } else { None };
-    let env = EnvSource::new(surroundings.vars(), login, EnvPolicy::default());
-    let commands =
-        CommandSetup { takes_input: wish.converses, yields: wish.converses, ..CommandSetup::new(supervisor(), env) };
+    let login = if settings.login_shell == LoginUse::Once { surroundings.login_shell() } else { None };
+    let policy = EnvPolicy {
+        pass: settings.env.pass.clone(),
+        drop: unlikely_keys(settings),
+        set: settings.env.set.clone().into_iter().collect(),
+    };
+    let env = EnvSource::new(surroundings.vars(), login, policy);
+    let commands = CommandSetup {
+        login: settings.login_shell == LoginUse::PerCommand,
+        takes_input: wish.converses,
+        yields: wish.converses,
+        ..CommandSetup::new(supervisor(), env)
+    };
     Ok(Setup {
         session: recorded.id(),
         registry,
@@ -53,13 +70,13 @@ pub(crate) fn environment(wish: Wish, recorded: &Recorded, surroundings: &Surrou
         commands,
         workspace: wish.workspace,
         spills: Some(SpillFolder::new(recorded.spill_folder())),
-        parallel: true,
-        max_parallel: MAX_PARALLEL,
+        parallel: settings.tools.parallel,
+        max_parallel: settings.tools.max_parallel,
     })
 }
 
 /// This program, as a supervisor. By the kernel's own link to it, so that an update of the file does not change what runs.
-fn supervisor() -> Arc<Supervisor> {
+pub(crate) fn supervisor() -> Arc<Supervisor> {
     let path = PathBuf::from("/proc/self/exe");
     Arc::new(Supervisor::new(Program { path, args: vec![SUPERVISOR.into()] }))
 }

@@ -14,6 +14,8 @@ use std::{
 pub struct EnvPolicy {
     /// Names that pass although they look like secrets.
     pub pass: Vec<String>,
+    /// Names that do not pass although they look harmless, such as that of a model's key.
+    pub drop: Vec<String>,
     /// Variables that are added, over everything else.
     pub set: Vec<(String, String)>,
 }
@@ -79,7 +81,7 @@ pub fn command_env(
     terminal: bool,
 ) -> Vec<OsString> {
     let mut vars: BTreeMap<OsString, OsString> =
-        base.into_iter().filter(|(name, _)| passes(&name.to_string_lossy(), &policy.pass)).collect();
+        base.into_iter().filter(|(name, _)| policy.passes(&name.to_string_lossy())).collect();
     let quiet = QUIET.iter().filter(|(name, _)| !(terminal && *name == "NO_COLOR"));
     for (name, value) in quiet.chain(if terminal { IN_TERMINAL } else { &[] }) {
         vars.insert(name.into(), value.into());
@@ -90,14 +92,18 @@ pub fn command_env(
     vars.into_iter().map(|(name, value)| joined(&name, &value)).collect()
 }
 
-/// Whether a variable of this name reaches commands.
-pub fn passes(name: &str, pass: &[String]) -> bool {
-    if pass.iter().any(|passed| passed == name) {
-        return true;
+impl EnvPolicy {
+    /// Whether a variable of this name reaches commands.
+    pub fn passes(&self, name: &str) -> bool {
+        if self.pass.iter().any(|passed| passed == name) {
+            return true;
+        }
+        let upper = name.to_ascii_uppercase();
+        let starter =
+            STARTERS.contains(&upper.as_str()) || STARTER_PREFIXES.iter().any(|prefix| upper.starts_with(prefix));
+        let dropped = DROPPED.contains(&upper.as_str()) || self.drop.iter().any(|dropped| dropped == name);
+        !starter && !dropped && !is_secret(&upper)
     }
-    let upper = name.to_ascii_uppercase();
-    let starter = STARTERS.contains(&upper.as_str()) || STARTER_PREFIXES.iter().any(|prefix| upper.starts_with(prefix));
-    !starter && !DROPPED.contains(&upper.as_str()) && !is_secret(&upper)
 }
 
 /// Whether a variable of this name holds a secret, as far as a name can tell.
@@ -153,10 +159,21 @@ mod tests {
     fn the_rest_passes_and_what_is_set_wins() {
         let policy = EnvPolicy {
             pass: vec!["MY_TOKEN".into()],
+            drop: vec!["MY_MODEL".into()],
             set: vec![("PAGER".into(), "less".into()), ("API_KEY".into(), "v".into())],
         };
-        let seen =
-            env(&[("HOME", "/h"), ("MY_TOKEN", "t"), ("KEYBOARD", "de"), ("PAGER", "more"), ("X", "a=b")], &policy);
+        let seen = env(
+            &[
+                ("HOME", "/h"),
+                ("MY_TOKEN", "t"),
+                ("KEYBOARD", "de"),
+                ("PAGER", "more"),
+                ("X", "a=b"),
+                ("MY_MODEL", "k"),
+            ],
+            &policy,
+        );
+        assert!(!seen.iter().any(|var| var.starts_with("MY_MODEL=")), "{seen:?}");
         for var in [
             "HOME=/h",
             "MY_TOKEN=t",

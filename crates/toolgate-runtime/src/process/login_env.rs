@@ -23,7 +23,7 @@ use toolgate_core::call::Digest;
 
 use super::{
     Command, Processes, Running, Stdio,
-    command_env::{EnvPolicy, command_env, passes},
+    command_env::{EnvPolicy, command_env},
 };
 
 /// How long a profile may take. A slower one is broken, and a person is waiting.
@@ -230,7 +230,7 @@ fn read_cache(path: &Path) -> Option<Captured> {
 fn write_cache(path: &Path, captured: &Captured, policy: &EnvPolicy) -> io::Result<()> {
     let mut bytes = MARK.to_vec();
     bytes.extend_from_slice(format!("{:04o}\n", captured.umask).as_bytes());
-    for (name, value) in captured.vars.iter().filter(|(name, _)| passes(&name.to_string_lossy(), &policy.pass)) {
+    for (name, value) in captured.vars.iter().filter(|(name, _)| policy.passes(&name.to_string_lossy())) {
         bytes.extend_from_slice(name.as_bytes());
         bytes.push(b'=');
         bytes.extend_from_slice(value.as_bytes());

@@ -39,6 +39,8 @@ pub struct CommandSetup {
     pub env: EnvSource,
     /// The shell's path.
     pub shell: PathBuf,
+    /// Whether the shell of each command reads the user's profile itself, as a login shell does.
+    pub login: bool,
     /// Whether a program can be sent input later; without that it reads end-of-file at once.
     pub takes_input: bool,
     /// Whether a call comes back at the end of its window while the command runs on. `toolgate call` waits instead.
@@ -49,7 +51,7 @@ impl CommandSetup {
     /// Commands cannot run.
     pub fn none() -> Self {
         let env = EnvSource::new(Vec::new(), None, EnvPolicy::default());
-        Self { processes: None, env, shell: DEFAULT_SHELL.into(), takes_input: false, yields: true }
+        Self { processes: None, env, shell: DEFAULT_SHELL.into(), login: false, takes_input: false, yields: true }
     }
 
     /// Commands run with these variables, in the usual shell, and can be sent input.
@@ -178,7 +180,8 @@ impl CommandSessions {
         let terminal = matches!(stdio, Stdio::Terminal(_));
         let env =
             self.envs[usize::from(terminal)].get_or_init(|| Arc::new(self.setup.env.command_env(captured, terminal)));
-        let argv = ["bash", "--noprofile", "--norc", "-c", line].map(OsString::from).to_vec();
+        let start: &[&str] = if self.setup.login { &["bash", "-lc"] } else { &["bash", "--noprofile", "--norc", "-c"] };
+        let argv = start.iter().copied().chain([line]).map(OsString::from).collect();
         Command {
             program: self.setup.shell.clone(),
             argv,

@@ -5,10 +5,8 @@ use std::sync::Arc;
 use clap::Args;
 use serde_json::json;
 use toolgate_core::{
-    approval::ApprovalMode,
     message::{Body, Event, Extra, Message, ModelMessage, SessionMeta, ToolCallMessage, ToolCallOutput},
     outcome::{Ending, StopReason},
-    policy::Policy,
     tool::ToolCall,
 };
 use toolgate_runtime::{
@@ -18,7 +16,11 @@ use toolgate_runtime::{
     workspace::Workspace,
 };
 
-use super::{Common, block_on, interruptible, print, state};
+use super::{
+    Common, block_on,
+    deadline::{Deadline, reached},
+    interruptible, print, state,
+};
 use crate::{
     failure::{Failure, INTERRUPTED, RUN_FAILED, TIMEOUT, WAITING},
     recorded::Recorded,
@@ -63,15 +65,17 @@ impl Call {
     pub(super) fn run(self, surroundings: &Surroundings) -> Result<u8, Failure> {
         let workspace = wiring::workspace(self.common.workspace.as_deref())?;
         let watch = Arc::new(Watch::default());
-        let mut recorded =
-            Recorded::begin(state(surroundings)?, "call", &workspace, watch.clone(), &surroundings.secrets())?;
+        let settings = Arc::new(self.common.settings(Vec::new(), workspace.root(), surroundings)?);
+        let secrets = settings.secrets(surroundings);
+        let mut recorded = Recorded::begin(state(surroundings)?, "call", &workspace, watch.clone(), &secrets)?;
         let call = ToolCall { id: "call_1".into(), name: self.tool, arguments: self.arguments };
         begin(&recorded, &workspace, &call)?;
-        let mode = self.common.approve.unwrap_or(ApprovalMode::AllowAll);
-        let approver = Arc::new(Unattended::new(mode, Policy::default(), OnAsk::Deny));
-        let wish = Wish { approver, workspace, converses: false, login: true };
-        let end = block_on(async {
+        let approver = Arc::new(Unattended::new(settings.mode(None), settings.policy(), OnAsk::Deny));
+        let limit = settings.timeout_ms;
+        let wish = Wish { approver, workspace, converses: false, vision: true, settings };
+        let (end, timed_out) = block_on(async {
             let interrupt = interruptible()?;
+            let deadline = Deadline::start(limit, &interrupt);
             let environment = Environment::new(wiring::environment(wish, &recorded, surroundings)?);
             environment.announce()?;
             // No model is asked here, so the login shell is read beside the check; a call that never starts does not wait for it.
@@ -82,7 +86,7 @@ impl Call {
                 print::to_person(&format!("warning: {warning}; the command saw toolgate's own environment"));
             }
             environment.close().await;
-            Ok(end?)
+            Ok((end?, deadline.passed()))
         })?;
         let status = match &end {
             CallEnd::Closed(_, ending) => ending.stop_reason().as_str(),
@@ -96,6 +100,10 @@ impl Call {
             Ending::Returned(StopReason::Completed) => 0,
             Ending::Denied => WAITING,
             Ending::TimedOut(_) => TIMEOUT,
+            Ending::Interrupted if timed_out => {
+                print::to_person(&reached(limit));
+                TIMEOUT
+            }
             Ending::Interrupted => INTERRUPTED,
             Ending::Errored(_) | Ending::Returned(_) => RUN_FAILED,
         })

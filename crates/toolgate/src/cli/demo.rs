@@ -20,6 +20,7 @@ use toolgate_runtime::{
 
 use super::{block_on, interruptible, print};
 use crate::{
+    config::{LoginUse, Settings},
     failure::{Failure, INTERRUPTED},
     recorded::Recorded,
     state::State,
@@ -44,7 +45,8 @@ pub(super) fn run(surroundings: &Surroundings) -> Result<u8, Failure> {
         approver: Arc::new(Unattended::new(ApprovalMode::AllowAll, policy, OnAsk::Deny)),
         workspace,
         converses: true,
-        login: false,
+        vision: true,
+        settings: Arc::new(Settings { login_shell: LoginUse::Off, ..Settings::default() }),
     };
     print::data("A scripted model, the real gate, real commands. Lines with > are calls that run.\n");
     let status = block_on(async {

@@ -4,12 +4,18 @@ mod ask;
 mod attend;
 mod call;
 mod chat;
+mod config;
+mod deadline;
+mod debug;
 mod demo;
+mod doctor;
 mod draft;
+mod flags;
 mod ink;
 mod input;
 mod markdown;
 mod model;
+mod models;
 mod print;
 mod run;
 mod screen;
@@ -17,12 +23,12 @@ mod signals;
 mod terminal;
 mod trace;
 
-use std::{path::PathBuf, process::ExitCode, str::FromStr};
+use std::process::ExitCode;
 
-use clap::{Args, Parser, Subcommand, ValueEnum};
+use clap::{CommandFactory, Parser, Subcommand, ValueEnum};
 use tokio_util::sync::CancellationToken;
-use toolgate_core::approval::ApprovalMode;
 
+use self::flags::Common;
 use crate::{
     failure::{Failure, INTERRUPTED, USAGE},
     surroundings::Surroundings,
@@ -49,18 +55,21 @@ enum Command {
     /// List, show and verify what was written down.
     #[command(subcommand)]
     Trace(trace::Trace),
-}
-
-/// What every command that runs tools takes.
-#[derive(Args)]
-struct Common {
-    /// What happens to a call that no rule decides: allow-all, read-only, always-ask or deny-all [default: allow-all; a session that
-    /// goes on keeps its mode].
-    #[arg(long, value_name = "MODE", value_parser = ApprovalMode::from_str)]
-    approve: Option<ApprovalMode>,
-    /// The workspace: the folder that the tools are bound to.
-    #[arg(short = 'C', value_name = "DIR")]
-    workspace: Option<PathBuf>,
+    /// Show what is set and where it came from, check it, and explain every key.
+    #[command(subcommand)]
+    Config(config::Config),
+    /// List the models that can be used, and what is missing for the others.
+    Models(models::Models),
+    /// Check everything that a run needs.
+    Doctor(doctor::Doctor),
+    /// Print a script that completes commands and flags in a shell.
+    Completions {
+        /// The shell.
+        shell: clap_complete::Shell,
+    },
+    /// Look inside.
+    #[command(subcommand)]
+    Debug(debug::Debug),
 }
 
 /// What happens to a question when nobody is there to answer it.
@@ -99,6 +108,16 @@ pub(crate) fn main() -> ExitCode {
         Command::Call(call) => call.run(&surroundings),
         Command::Demo => demo::run(&surroundings),
         Command::Trace(trace) => trace.run(&surroundings),
+        Command::Config(config) => config.run(&surroundings),
+        Command::Models(models) => models.run(&surroundings),
+        Command::Doctor(doctor) => doctor.run(&surroundings),
+        Command::Completions { shell } => {
+            let mut script = Vec::new();
+            clap_complete::generate(shell, &mut Cli::command(), "toolgate", &mut script);
+            print::text(&String::from_utf8_lossy(&script));
+            Ok(0)
+        }
+        Command::Debug(debug) => debug.run(),
     };
     match done {
         Ok(code) => ExitCode::from(code),

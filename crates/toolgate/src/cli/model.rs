@@ -1,4 +1,4 @@
-//! Which model a conversation is had with, as the command line says it.
+//! Which model a conversation is had with and how its runs go, as the command line says it.
 #![allow(clippy::disallowed_methods)] // A script for the scripted model is read here.
 
 use std::{path::PathBuf, sync::Arc};
@@ -6,93 +6,124 @@ use std::{path::PathBuf, sync::Arc};
 use clap::{Args, ValueEnum};
 use toolgate_agent::{
     history::Rebuilt,
-    provider::{self, Endpoint, ModelId, ModelSetup, Provider},
+    provider::{self, ModelId, Provider, ThinkingLevel},
     scripted::{Scripted, Step},
 };
 
-use crate::{failure::Failure, state::Kept, surroundings::Surroundings};
+use crate::{
+    config::{self, Node, Settings},
+    failure::Failure,
+    models::{Asked, Chosen, choose},
+    state::Kept,
+    surroundings::Surroundings,
+};
 
-/// Where OpenAI's own models are.
-const OPENAI: &str = "https://api.openai.com/v1";
-
-/// Which model.
-#[derive(Args)]
+/// Which model, and how its runs go.
+#[derive(Args, Default)]
 pub(super) struct Model {
-    /// The wire format that the model speaks.
-    #[arg(long, value_enum, default_value = "openai-chat")]
-    api: Api,
-    /// The model's name at its provider.
-    #[arg(long)]
+    /// The wire format that the model speaks [default: the one of its provider, openai-chat where --base-url says where it is].
+    #[arg(long, value_enum)]
+    api: Option<Api>,
+    /// The model: its name at its provider, or PROVIDER/NAME.
+    #[arg(long, value_name = "[PROVIDER/]ID")]
     model: Option<String>,
-    /// Where the provider is; by default $OPENAI_BASE_URL, else OpenAI itself.
+    /// Where the provider is; by default where the provider says, or $OPENAI_BASE_URL, $ANTHROPIC_BASE_URL.
     #[arg(long, value_name = "URL")]
-    pub(super) base_url: Option<String>,
-    /// The provider's name, for traces.
+    base_url: Option<String>,
+    /// The provider's name.
     #[arg(long, value_name = "NAME")]
     provider: Option<String>,
+    /// How much the model thinks before it answers: off, low, medium, high, xhigh or max.
+    #[arg(long, value_name = "LEVEL", value_parser = ThinkingLevel::ALL.map(ThinkingLevel::as_str))]
+    thinking: Option<String>,
+    /// Model requests of one run at most; 0 is no limit.
+    #[arg(long, value_name = "N")]
+    max_turns: Option<u32>,
+    /// A file with the instructions of a new session, in place of the built-in ones.
+    #[arg(long, value_name = "FILE")]
+    system_prompt: Option<PathBuf>,
 }
 
 /// Wire formats.
 #[derive(Clone, Copy, PartialEq, Eq, ValueEnum)]
-enum Api {
+pub(super) enum Api {
     /// OpenAI Chat Completions, and whatever speaks it.
     OpenaiChat,
+    /// OpenAI Responses.
+    OpenaiResponses,
+    /// Anthropic Messages.
+    AnthropicMessages,
+    /// Gemini's generateContent.
+    GoogleGenerateContent,
     /// Answers from a file: a JSON list of `{text, calls: [[tool, arguments]]}`. For trying things without a model.
     #[value(hide = true)]
     Script,
 }
 
-impl Model {
-    /// The model that was asked for, else the one that the session was had with.
-    pub(super) fn provider(
-        &self,
-        rebuilt: Option<&Rebuilt>,
-        kept: &Kept,
-        surroundings: &Surroundings,
-    ) -> Result<Arc<dyn Provider>, Failure> {
-        let known = rebuilt.map(|rebuilt| &rebuilt.meta);
-        let model = self.model.clone().or_else(|| known.map(|meta| meta.model_id.clone())).ok_or_else(|| {
-            Failure::configuration("no model is chosen")
-                .hint("--model NAME with OPENAI_API_KEY, or --model NAME --base-url URL for a server of your own; `toolgate demo` needs neither")
-        })?;
-        if self.api == Api::Script {
-            return script(&model);
+impl Api {
+    /// The wire; none of the script, which has none.
+    pub(super) fn wire(self) -> Option<provider::Api> {
+        match self {
+            Self::OpenaiChat => Some(provider::Api::OpenaiChat),
+            Self::OpenaiResponses => Some(provider::Api::OpenaiResponses),
+            Self::AnthropicMessages => Some(provider::Api::AnthropicMessages),
+            Self::GoogleGenerateContent => Some(provider::Api::GoogleGenerateContent),
+            Self::Script => None,
         }
-        let provider = self
-            .provider
-            .clone()
-            .or_else(|| known.map(|meta| meta.provider.clone()))
-            .unwrap_or_else(|| "openai".into());
-        let base_url = kept.base_url.clone().or_else(|| surroundings.get("OPENAI_BASE_URL"));
-        let key = surroundings.get("OPENAI_API_KEY");
-        if key.is_none() && base_url.is_none() {
-            return Err(Failure::configuration("there is no key for OpenAI")
-                .hint("set OPENAI_API_KEY, or --base-url URL for a server that needs none"));
-        }
-        let base_url = base_url.unwrap_or_else(|| OPENAI.into());
-        let proxy = proxy_for(&base_url, surroundings);
-        let endpoint = Endpoint { base_url, key, proxy };
-        let setup =
-            ModelSetup { api: provider::Api::OpenaiChat, id: ModelId { provider, model }, endpoint, vision: true };
-        provider::connect(setup).map_err(|error| {
-            Failure::configuration(error.to_string())
-                .hint("--base-url takes an address such as http://127.0.0.1:8080/v1")
-        })
     }
 }
 
-/// The proxy that the user's environment names for this address.
-fn proxy_for(base_url: &str, surroundings: &Surroundings) -> Option<String> {
-    let host = base_url.split("://").nth(1)?.split(['/', ':']).next()?;
-    let either = |upper: &str| surroundings.get(upper).or_else(|| surroundings.get(&upper.to_lowercase()));
-    let direct = either("NO_PROXY").unwrap_or_default();
-    let exempt = direct
-        .split(',')
-        .map(|name| name.trim().trim_start_matches('.'))
-        .any(|name| name == "*" || (!name.is_empty() && (host == name || host.ends_with(&format!(".{name}")))));
-    let local = host == "localhost" || host.starts_with("127.");
-    let proxy = if base_url.starts_with("https:") { either("HTTPS_PROXY") } else { either("HTTP_PROXY") };
-    proxy.or_else(|| either("ALL_PROXY")).filter(|_| !exempt && !local)
+impl Model {
+    /// The settings that these flags set.
+    pub(super) fn flags(&self) -> Result<Vec<(&'static str, &'static str, Node)>, Failure> {
+        let mut flags = Vec::new();
+        flags.extend(self.thinking.as_deref().map(|level| ("thinking", "--thinking", Node::text(level))));
+        flags.extend(self.max_turns.map(|turns| ("max_turns", "--max-turns", Node::number(turns.into()))));
+        if let Some(path) = &self.system_prompt {
+            let text = config::text_of(path)?.ok_or_else(|| {
+                Failure::usage(format!("--system-prompt: there is no file {}", path.display()))
+                    .hint("give the path of a text file, or leave the flag out")
+            })?;
+            flags.push(("system_prompt", "--system-prompt", Node::text(&text)));
+        }
+        Ok(flags)
+    }
+
+    /// What a session keeps of these flags: the next run of it asks the same model in the same place.
+    pub(super) fn kept(&self, before: &Kept) -> Kept {
+        // Another model is elsewhere unless it is said where.
+        let other = self.model.is_some() || self.provider.is_some();
+        let api = self.api.and_then(Api::wire).map(|api| api.as_str().to_owned());
+        Kept {
+            base_url: self.base_url.clone().or_else(|| before.base_url.clone().filter(|_| !other)),
+            api: api.or_else(|| before.api.clone().filter(|_| !other)),
+            ..before.clone()
+        }
+    }
+
+    /// The model that was asked for, else the one that the session was had with, else the one of the settings.
+    pub(super) fn choose(
+        &self,
+        rebuilt: Option<&Rebuilt>,
+        kept: &Kept,
+        settings: &Settings,
+        surroundings: &Surroundings,
+    ) -> Result<Chosen, Failure> {
+        let known = rebuilt.map(|rebuilt| &rebuilt.meta);
+        if self.api == Some(Api::Script) {
+            let file = self.model.clone().or_else(|| known.map(|meta| meta.model_id.clone()));
+            return Ok(Chosen::plain(script(&file.unwrap_or_default())?));
+        }
+        let kept_api = provider::Api::ALL.into_iter().find(|api| kept.api.as_deref() == Some(api.as_str()));
+        let asked = Asked {
+            api: self.api.and_then(Api::wire).or(kept_api),
+            model: self.model.clone(),
+            base_url: kept.base_url.clone(),
+            provider: self.provider.clone(),
+            before: known.map(|meta| ModelId { provider: meta.provider.clone(), model: meta.model_id.clone() }),
+        };
+        choose(&asked, settings, surroundings)
+    }
 }
 
 /// A scripted model from a file; the model's name is the file's.

@@ -7,9 +7,8 @@ use serde_json::json;
 use tokio_util::sync::CancellationToken;
 use toolgate_agent::{
     provider::Stop,
-    session::{RunEnd, RunOptions, RunStatus},
+    session::{RunEnd, RunStatus},
 };
-use toolgate_core::{approval::ApprovalMode, policy::Policy};
 use toolgate_runtime::approver::{Approver, OnAsk, Unattended};
 
 use super::{
@@ -17,6 +16,7 @@ use super::{
     ask::Desk,
     attend::{Attendant, Face},
     block_on,
+    deadline::{Deadline, reached},
     model::Model,
     print,
     signals::Signals,
@@ -24,8 +24,9 @@ use super::{
     terminal::{self, Terminal},
 };
 use crate::{
+    config::Settings,
     conversation::{Conversation, Opened, With},
-    failure::{Failure, INTERRUPTED, LIMIT, RUN_FAILED, WAITING},
+    failure::{Failure, INTERRUPTED, LIMIT, RUN_FAILED, TIMEOUT, WAITING},
     state::{Indexed, Kept, State},
     surroundings::Surroundings,
     wiring,
@@ -38,9 +39,6 @@ pub(super) struct Run {
     prompt: Option<String>,
     #[command(flatten)]
     model: Model,
-    /// Model requests at most; 0 is no limit.
-    #[arg(long, value_name = "N", default_value_t = 0)]
-    max_turns: u32,
     /// What standard output carries.
     #[arg(long, value_enum, default_value = "text")]
     output_format: OutputFormat,
@@ -68,29 +66,34 @@ impl Run {
         if self.fork {
             opened = opened.fork(&secrets)?;
         }
-        let kept = self.choices(opened.kept());
-        let provider = self.model.provider(opened.rebuilt.as_ref(), &kept, surroundings)?;
+        let settings = Arc::new(self.common.settings(self.model.flags()?, opened.workspace.root(), surroundings)?);
+        opened.hide(&settings.secrets(surroundings));
+        let kept = self.choices(opened.kept(), &settings);
+        let model = self.model.choose(opened.rebuilt.as_ref(), &kept, &settings, surroundings)?;
+        model.note.iter().for_each(|note| print::to_person(note));
         let on_ask = if kept.waits { OnAsk::Wait } else { OnAsk::Deny };
-        let mode = kept.approve.unwrap_or(ApprovalMode::AllowAll);
-        let desk = Arc::new(Desk::new(mode, Arc::new(Policy::default())));
+        let mode = settings.mode(kept.approve);
+        let desk = Arc::new(Desk::new(mode, Arc::new(settings.policy())));
         // A person is asked where one can be: who chose what happens to questions does not want any.
         let somebody = terminal::stdin_is_terminal() && terminal::stderr_is_terminal();
         let asks = somebody && self.on_ask.is_none() && !kept.waits;
         let approver: Arc<dyn Approver> =
-            if asks { desk.clone() } else { Arc::new(Unattended::new(mode, Policy::default(), on_ask)) };
+            if asks { desk.clone() } else { Arc::new(Unattended::new(mode, settings.policy(), on_ask)) };
         let printer = print::Printer::new(self.output_format, surroundings.ordered_fault());
+        let limit = settings.timeout_ms;
         let with = With {
-            provider,
+            model,
+            settings,
             approver,
             observer: Arc::new(if asks { printer.beside_questions() } else { printer }),
-            options: RunOptions { max_turns: (self.max_turns > 0).then_some(self.max_turns), ..RunOptions::default() },
             kept,
         };
-        let (end, entry) = block_on(async {
+        let (end, entry, timed_out) = block_on(async {
             let terminal = if asks { Terminal::open(false) } else { None };
             let mut attendant = Attendant::new(desk, Signals::new()?, Face::Plain, terminal);
             let mut conversation = Conversation::begin(opened, with, surroundings)?;
             let interrupt = CancellationToken::new();
+            let deadline = Deadline::start(limit, &interrupt);
             let run = conversation.run(prompt.as_deref(), &interrupt);
             let end = attendant.attend(&interrupt, run, &mut |_| {}).await;
             if let Some(warning) = conversation.warning() {
@@ -99,17 +102,18 @@ impl Run {
             conversation.environment.close().await;
             let end = end?;
             conversation.seal(&end)?;
-            Ok((end, conversation.entry().clone()))
+            Ok((end, conversation.entry().clone(), deadline.passed()))
         })?;
-        Ok(self.report(&end, &entry))
+        let code = self.report(&end, &entry, timed_out.then(|| reached(limit)));
+        Ok(if timed_out && code == INTERRUPTED { TIMEOUT } else { code })
     }
 
     /// What was asked for now, else what the session was begun with.
-    fn choices(&self, before: &Kept) -> Kept {
+    fn choices(&self, before: &Kept, settings: &Settings) -> Kept {
         Kept {
-            approve: self.common.approve.or(before.approve),
+            approve: Some(settings.mode(before.approve)),
             waits: self.on_ask.map_or(before.waits, |on_ask| on_ask == OnAskArg::Wait),
-            base_url: self.model.base_url.clone().or_else(|| before.base_url.clone()),
+            ..self.model.kept(before)
         }
     }
 
@@ -176,7 +180,7 @@ impl Run {
         Ok(opened)
     }
 
-    fn report(&self, end: &RunEnd, entry: &Indexed) -> u8 {
+    fn report(&self, end: &RunEnd, entry: &Indexed, limit: Option<String>) -> u8 {
         let (code, line) = match &end.status {
             RunStatus::Completed => (0, unusual(end.stop)),
             RunStatus::Waiting(keys) => {
@@ -191,7 +195,10 @@ impl Run {
                 (LIMIT, Some(format!("stopped after {} (--max-turns); -c goes on from here", requests(*limit))))
             }
             RunStatus::Failed(error) => (RUN_FAILED, Some(format!("error: {error}\nhint: {}", error.hint()))),
-            RunStatus::Interrupted => (INTERRUPTED, Some("interrupted; -c goes on from here".into())),
+            RunStatus::Interrupted => {
+                let why = limit.unwrap_or_else(|| "interrupted".into());
+                (INTERRUPTED, Some(format!("{why}; -c goes on from here")))
+            }
         };
         if let Some(line) = line {
             print::to_person(&line);

@@ -12,11 +12,7 @@ use std::sync::Arc;
 
 use clap::Args;
 use tokio_util::sync::CancellationToken;
-use toolgate_agent::{
-    provider::Provider,
-    session::{Compacted, RunEnd, RunOptions, RunStatus},
-};
-use toolgate_core::{approval::ApprovalMode, policy::Policy};
+use toolgate_agent::session::{Compacted, RunEnd, RunStatus};
 use toolgate_runtime::{
     approver::{Approver, OnAsk, Unattended},
     trace::Observer,
@@ -28,10 +24,19 @@ use self::{
     story::Story,
     talk::{Next, Talk},
 };
-use super::{Common, OnAskArg, OutputFormat, block_on, model::Model, print, run::unusual, state, terminal};
+use super::{
+    Common, OnAskArg, OutputFormat, block_on,
+    deadline::{Deadline, reached},
+    model::Model,
+    print,
+    run::unusual,
+    state, terminal,
+};
 use crate::{
+    config::Settings,
     conversation::{Conversation, Opened, With},
-    failure::{Failure, INTERRUPTED, LIMIT, RUN_FAILED, WAITING},
+    failure::{Failure, INTERRUPTED, LIMIT, RUN_FAILED, TIMEOUT, WAITING},
+    models::Chosen,
     state::{Kept, State},
     surroundings::Surroundings,
     wiring,
@@ -45,9 +50,6 @@ const LISTED: usize = 10;
 pub(super) struct Chat {
     #[command(flatten)]
     model: Model,
-    /// Model requests of one run at most; 0 is no limit.
-    #[arg(long, value_name = "N", default_value_t = 0)]
-    max_turns: u32,
     /// What happens to a question when standard input is no terminal, so that nobody can answer it [default: deny].
     #[arg(long, value_enum)]
     on_ask: Option<OnAskArg>,
@@ -71,8 +73,9 @@ struct Having<'a> {
     approver: Arc<dyn Approver>,
     observer: Arc<dyn Observer>,
     kept: Kept,
+    settings: Arc<Settings>,
     /// The model of a session that has not begun, so that what is wrong with it is said at the start.
-    provider: Option<Arc<dyn Provider>>,
+    model: Option<Chosen>,
     conversation: Option<Conversation>,
     /// How the session's last run ended.
     last: Option<RunEnd>,
@@ -100,21 +103,23 @@ impl Chat {
         };
         note.into_iter().for_each(print::to_person);
         let before = opened.as_ref().map(|opened| opened.kept().clone()).unwrap_or_default();
+        let settings = Arc::new(self.common.settings(self.model.flags()?, workspace.root(), surroundings)?);
         let kept = Kept {
-            approve: self.common.approve.or(before.approve),
+            approve: Some(settings.mode(before.approve)),
             waits: self.on_ask.map_or(before.waits, |on_ask| on_ask == OnAskArg::Wait),
-            base_url: self.model.base_url.clone().or(before.base_url),
+            ..self.model.kept(&before)
         };
         let rebuilt = opened.as_ref().and_then(|opened| opened.rebuilt.as_ref());
-        let provider = self.model.provider(rebuilt, &kept, surroundings)?;
+        let model = self.model.choose(rebuilt, &kept, &settings, surroundings)?;
+        model.note.iter().for_each(|note| print::to_person(note));
         block_on(async {
-            let mode = kept.approve.unwrap_or(ApprovalMode::AllowAll);
-            let talk = Talk::new(mode, state.history_file(), surroundings)?;
+            let mode = settings.mode(kept.approve);
+            let talk = Talk::new(mode, Arc::new(settings.policy()), state.history_file(), surroundings)?;
             let approver: Arc<dyn Approver> = if terminal::stdin_is_terminal() {
                 talk.attendant.desk.clone()
             } else {
                 let on_ask = if kept.waits { OnAsk::Wait } else { OnAsk::Deny };
-                Arc::new(Unattended::new(mode, Policy::default(), on_ask))
+                Arc::new(Unattended::new(mode, settings.policy(), on_ask))
             };
             let fault = surroundings.ordered_fault();
             let observer: Arc<dyn Observer> = match talk.screen() {
@@ -124,7 +129,7 @@ impl Chat {
                     Arc::new(if terminal::stdin_is_terminal() { printer.beside_questions() } else { printer })
                 }
             };
-            let (provider, conversation, last) = (Some(provider), None, None);
+            let (model, conversation, last) = (Some(model), None, None);
             let chat = &self;
             let mut having = Having {
                 chat,
@@ -135,7 +140,8 @@ impl Chat {
                 approver,
                 observer,
                 kept,
-                provider,
+                settings,
+                model,
                 conversation,
                 last,
             };
@@ -186,6 +192,7 @@ impl Having<'_> {
         self.begun()?;
         let Some(conversation) = &mut self.conversation else { return Ok(RUN_FAILED) };
         let interrupt = CancellationToken::new();
+        let deadline = Deadline::start(self.settings.timeout_ms, &interrupt);
         let steering = conversation.session.steering();
         let mut hear = self.talk.hearing(steering);
         let run = conversation.run(Some(prompt), &interrupt);
@@ -194,7 +201,10 @@ impl Having<'_> {
             self.talk.tell_once(&warning);
         }
         conversation.seal(&end)?;
-        let (code, line) = outcome(&end);
+        let (mut code, mut line) = outcome(&end);
+        if deadline.passed() && code == INTERRUPTED {
+            (code, line) = (TIMEOUT, Some(reached(self.settings.timeout_ms)));
+        }
         line.into_iter().for_each(|line| self.talk.tell(&line));
         self.last = Some(end);
         Ok(code)
@@ -281,9 +291,12 @@ impl Having<'_> {
         }
         match Opened::named(self.state.clone(), name, None, &self.surroundings.secrets()) {
             Err(failure) => self.talk.tell(&failure.to_string()),
+            // Its project has rules of its own, and this conversation's are in force.
+            Ok(opened) if opened.workspace.root() != self.workspace.root() => self
+                .talk
+                .tell(&format!("that session is of another workspace; toolgate chat -r {} goes on there", opened.id())),
             Ok(opened) => {
                 self.end().await?;
-                self.workspace = opened.workspace.clone();
                 self.begin(opened)?;
             }
         }
@@ -299,11 +312,12 @@ impl Having<'_> {
         self.begin(opened)
     }
 
-    fn begin(&mut self, opened: Opened) -> Result<(), Failure> {
-        let provider = match self.provider.take() {
-            Some(provider) => provider,
-            None => self.chat.model.provider(opened.rebuilt.as_ref(), &self.kept, self.surroundings)?,
+    fn begin(&mut self, mut opened: Opened) -> Result<(), Failure> {
+        let model = match self.model.take() {
+            Some(model) => model,
+            None => self.chat.model.choose(opened.rebuilt.as_ref(), &self.kept, &self.settings, self.surroundings)?,
         };
+        opened.hide(&self.settings.secrets(self.surroundings));
         if let Some(rebuilt) = &opened.rebuilt {
             let open = rebuilt.unanswered().len();
             let open = if open > 0 {
@@ -313,12 +327,11 @@ impl Having<'_> {
             };
             self.talk.tell(&format!("session {}{open}", opened.id()));
         }
-        let max_turns = (self.chat.max_turns > 0).then_some(self.chat.max_turns);
         let with = With {
-            provider,
+            model,
+            settings: self.settings.clone(),
             approver: self.approver.clone(),
             observer: self.observer.clone(),
-            options: RunOptions { max_turns, ..RunOptions::default() },
             kept: Kept { approve: Some(self.talk.attendant.desk.mode()), ..self.kept.clone() },
         };
         self.conversation = Some(Conversation::begin(opened, with, self.surroundings)?);

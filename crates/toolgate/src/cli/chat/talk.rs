@@ -50,11 +50,16 @@ pub(super) struct Talk {
 }
 
 impl Talk {
-    pub(super) fn new(mode: ApprovalMode, history: PathBuf, surroundings: &Surroundings) -> Result<Self, Failure> {
+    pub(super) fn new(
+        mode: ApprovalMode,
+        policy: Arc<Policy>,
+        history: PathBuf,
+        surroundings: &Surroundings,
+    ) -> Result<Self, Failure> {
         let ink = Ink::new(surroundings, terminal::stdout_is_terminal());
         let is_drawn_on = terminal::stdin_is_terminal() && terminal::stdout_is_terminal() && !surroundings.is_dumb();
         let face = if is_drawn_on { Face::Live(Arc::new(Screen::new(ink)), Draft::default()) } else { Face::Plain };
-        let desk = Arc::new(Desk::new(mode, Arc::new(Policy::default())));
+        let desk = Arc::new(Desk::new(mode, policy));
         let attendant = Attendant::new(desk, Signals::new()?, face, Terminal::open(is_drawn_on));
         Ok(Self { attendant, ink, history, editor: None, confirms: false, told: None })
     }
