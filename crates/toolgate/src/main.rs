@@ -8,6 +8,7 @@ mod config;
 mod conversation;
 mod failure;
 mod models;
+mod nearest;
 mod recorded;
 mod state;
 mod surroundings;

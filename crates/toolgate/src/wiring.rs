@@ -15,7 +15,6 @@ use toolgate_runtime::{
         supervisor::{Program, Supervisor},
         table::CommandSetup,
     },
-    registry::Registry,
     workspace::Workspace,
 };
 
@@ -43,12 +42,9 @@ pub(crate) struct Wish {
 
 /// What an environment is made of.
 pub(crate) fn environment(wish: Wish, recorded: &Recorded, surroundings: &Surroundings) -> Result<Setup, Failure> {
-    let mut registry = Registry::default();
     let settings = &wish.settings;
-    let wrong = |what: String| Failure::configuration(format!("tools.builtin: {what}"));
-    for (tool, spec) in settings.tools.builtin.resolve(wish.vision).map_err(wrong)? {
-        registry.add_as(tool, spec).map_err(|error| wrong(error.to_string()))?;
-    }
+    let registry = settings.tools.builtin.registry(wish.vision);
+    let registry = registry.map_err(|what| Failure::configuration(format!("tools.builtin: {what}")))?;
     let login = if settings.login_shell == LoginUse::Once { surroundings.login_shell() } else { None };
     let policy = EnvPolicy {
         pass: settings.env.pass.clone(),

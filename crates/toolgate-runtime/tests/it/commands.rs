@@ -448,7 +448,7 @@ async fn editors_and_pagers_fail_loudly_and_rewrite_nothing() {
 #[tokio::test]
 async fn secrets_do_not_reach_commands() {
     let base_env = vec![("SOME_API_KEY".into(), "sk-hidden".into()), ("PLAIN".into(), "seen".into())];
-    let env = EnvPolicy { pass: vec![], set: vec![("VAULT_TOKEN".into(), "from the vault".into())] };
+    let env = EnvPolicy { pass: vec![], drop: vec![], set: vec![("VAULT_TOKEN".into(), "from the vault".into())] };
     let house = House::build(Plan { base_env, env, ..Plan::default() });
     is(&house.sh("echo \"$SOME_API_KEY|$PLAIN|$VAULT_TOKEN\"").await, StopReason::Completed, "|seen|from the vault\n");
     house.env.close().await;
@@ -533,7 +533,7 @@ async fn unread_output_is_bounded_and_all_of_it_is_kept() {
 async fn a_command_that_reads_the_spill_folder_does_not_feed_itself() {
     let folder = tempfile::tempdir().unwrap();
     let spill = folder.path().join("spill");
-    let env = EnvPolicy { pass: vec![], set: vec![("SPILL_DIR".into(), spill.display().to_string())] };
+    let env = EnvPolicy { pass: vec![], drop: vec![], set: vec![("SPILL_DIR".into(), spill.display().to_string())] };
     let house = House::build(Plan { spill_folder: Some(spill.clone()), env, ..Plan::default() });
     house.sh("seq 1 500000").await;
     let line = "while :; do cat \"$SPILL_DIR\"/* 2>/dev/null; done";

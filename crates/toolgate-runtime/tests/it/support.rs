@@ -187,6 +187,7 @@ impl House {
             ["PATH", "HOME"].map(|name| (name.into(), std::env::var_os(name).unwrap())).into();
         base.extend(plan.base_env.into_iter().map(|(name, value)| (name.into(), value.into())));
         let commands = CommandSetup {
+            login: false,
             processes: Some(plan.processes.unwrap_or_else(|| supervisor())),
             env: EnvSource::new(base, None, plan.env),
             shell: plan.shell,

@@ -1,7 +1,5 @@
 //! Every key: what it takes, what it means, where else it can be set, and how it is read. The reference page is written from this table.
 
-use std::path::PathBuf;
-
 use toolgate_core::policy::Tier;
 
 use super::{
@@ -53,7 +51,7 @@ pub(crate) const KEYS: &[Key] = &[
         example: "default_model: anthropic/claude-sonnet-4-5\n",
         flag: Some("--model"),
         variable: Some("TOOLGATE_MODEL"),
-        set: |to, node, _| Ok(to.default_model = Some(node.read()?)),
+        set: |to, node, _| store(&mut to.default_model, node.read()),
     },
     Key {
         path: "vision_model",
@@ -63,7 +61,7 @@ pub(crate) const KEYS: &[Key] = &[
         example: "vision_model:\n  provider: openai\n  id: gpt-5-mini\n",
         flag: None,
         variable: None,
-        set: |to, node, _| Ok(to.vision_model = Some(node.read()?)),
+        set: |to, node, _| store(&mut to.vision_model, node.read()),
     },
     Key {
         path: "agents",
@@ -73,7 +71,7 @@ pub(crate) const KEYS: &[Key] = &[
         example: "agents:\n  reviewer:\n    system_prompt: You review changes and change nothing.\n    tools: read-only\n",
         flag: None,
         variable: None,
-        set: |to, node, _| Ok(to.agents = node.read()?),
+        set: |to, node, _| store(&mut to.agents, node.read()),
     },
     Key {
         path: "system_prompt",
@@ -83,7 +81,7 @@ pub(crate) const KEYS: &[Key] = &[
         example: "system_prompt: |\n  You are careful and brief.\n",
         flag: Some("--system-prompt"),
         variable: None,
-        set: |to, node, _| Ok(to.system_prompt = Some(node.read()?)),
+        set: |to, node, _| store(&mut to.system_prompt, node.read()),
     },
     Key {
         path: "thinking",
@@ -93,7 +91,7 @@ pub(crate) const KEYS: &[Key] = &[
         example: "thinking: high\n",
         flag: Some("--thinking"),
         variable: None,
-        set: |to, node, _| Ok(to.thinking = Some(word(node, thinking_level)?)),
+        set: |to, node, _| store(&mut to.thinking, word(node, thinking_level).map(Some)),
     },
     Key {
         path: "max_tokens",
@@ -103,7 +101,7 @@ pub(crate) const KEYS: &[Key] = &[
         example: "max_tokens: 32000\n",
         flag: None,
         variable: None,
-        set: |to, node, _| Ok(to.max_tokens = limit(node)?),
+        set: |to, node, _| store(&mut to.max_tokens, limit(node)),
     },
     Key {
         path: "max_turns",
@@ -113,7 +111,7 @@ pub(crate) const KEYS: &[Key] = &[
         example: "max_turns: 50\n",
         flag: Some("--max-turns"),
         variable: None,
-        set: |to, node, _| Ok(to.max_turns = small_limit(node)?),
+        set: |to, node, _| store(&mut to.max_turns, small_limit(node)),
     },
     Key {
         path: "timeout_ms",
@@ -123,7 +121,7 @@ pub(crate) const KEYS: &[Key] = &[
         example: "timeout_ms: 600000\n",
         flag: Some("--timeout"),
         variable: None,
-        set: |to, node, _| Ok(to.timeout_ms = limit(node)?),
+        set: |to, node, _| store(&mut to.timeout_ms, limit(node)),
     },
     Key {
         path: "compaction.mode",
@@ -133,7 +131,7 @@ pub(crate) const KEYS: &[Key] = &[
         example: "compaction:\n  mode: summarize\n",
         flag: None,
         variable: None,
-        set: |to, node, _| Ok(to.compaction.mode = word(node, compaction_mode)?),
+        set: |to, node, _| store(&mut to.compaction.mode, word(node, compaction_mode)),
     },
     Key {
         path: "compaction.max_context",
@@ -143,7 +141,7 @@ pub(crate) const KEYS: &[Key] = &[
         example: "compaction:\n  max_context: 100000\n",
         flag: None,
         variable: None,
-        set: |to, node, _| Ok(to.compaction.max_context = limit(node)?),
+        set: |to, node, _| store(&mut to.compaction.max_context, limit(node)),
     },
     Key {
         path: "compaction.max_turns",
@@ -153,7 +151,7 @@ pub(crate) const KEYS: &[Key] = &[
         example: "compaction:\n  max_turns: 200\n",
         flag: None,
         variable: None,
-        set: |to, node, _| Ok(to.compaction.max_turns = small_limit(node)?),
+        set: |to, node, _| store(&mut to.compaction.max_turns, small_limit(node)),
     },
     Key {
         path: "compaction.prompt",
@@ -163,7 +161,7 @@ pub(crate) const KEYS: &[Key] = &[
         example: "compaction:\n  prompt: Sum up what was done and what is left, between [summary] and [/summary].\n",
         flag: None,
         variable: None,
-        set: |to, node, _| Ok(to.compaction.prompt = Some(node.read()?)),
+        set: |to, node, _| store(&mut to.compaction.prompt, node.read()),
     },
     Key {
         path: "tools.builtin",
@@ -173,7 +171,7 @@ pub(crate) const KEYS: &[Key] = &[
         example: "tools:\n  builtin:\n    - exec_command\n    - name: kill_command\n      timeoutMs: 10000\n",
         flag: Some("--tools"),
         variable: None,
-        set: |to, node, _| Ok(to.tools.builtin = Selection::read(node)?),
+        set: |to, node, _| store(&mut to.tools.builtin, Selection::read(node)),
     },
     Key {
         path: "tools.parallel",
@@ -183,7 +181,7 @@ pub(crate) const KEYS: &[Key] = &[
         example: "tools:\n  parallel: false\n",
         flag: None,
         variable: None,
-        set: |to, node, _| Ok(to.tools.parallel = node.read()?),
+        set: |to, node, _| store(&mut to.tools.parallel, node.read()),
     },
     Key {
         path: "tools.max_parallel",
@@ -193,7 +191,7 @@ pub(crate) const KEYS: &[Key] = &[
         example: "tools:\n  max_parallel: 4\n",
         flag: None,
         variable: None,
-        set: |to, node, _| Ok(to.tools.max_parallel = at_least_one(node)?),
+        set: |to, node, _| store(&mut to.tools.max_parallel, at_least_one(node)),
     },
     Key {
         path: "tools.mcpServers",
@@ -213,7 +211,7 @@ pub(crate) const KEYS: &[Key] = &[
         example: "permissions:\n  mode: read-only\n",
         flag: Some("--approve"),
         variable: Some("TOOLGATE_APPROVE"),
-        set: |to, node, _| Ok(to.permissions.mode = Some(word(node, |word| word.parse())?)),
+        set: |to, node, _| store(&mut to.permissions.mode, word(node, |word| word.parse()).map(Some)),
     },
     Key {
         path: "permissions.policy",
@@ -223,7 +221,7 @@ pub(crate) const KEYS: &[Key] = &[
         example: "permissions:\n  policy: rules\n",
         flag: None,
         variable: None,
-        set: |to, node, _| Ok(to.permissions.policy = node.read()?),
+        set: |to, node, _| store(&mut to.permissions.policy, node.read()),
     },
     Key {
         path: "permissions.allow",
@@ -263,7 +261,7 @@ pub(crate) const KEYS: &[Key] = &[
         example: "permissions:\n  allow: [Bash(git status)]\n  tests:\n    - cmd: git status\n      expect: allow\n",
         flag: None,
         variable: None,
-        set: |to, node, from| Ok(to.permissions.tests.extend(rules::read_tests(node, from)?)),
+        set: |to, node, from| add_tests(to, node, from),
     },
     Key {
         path: "sandbox.mode",
@@ -273,7 +271,7 @@ pub(crate) const KEYS: &[Key] = &[
         example: "sandbox:\n  mode: \"off\"\n",
         flag: Some("--sandbox"),
         variable: Some("TOOLGATE_SANDBOX"),
-        set: |to, node, _| Ok(to.sandbox.mode = Some(node.read()?)),
+        set: |to, node, _| store(&mut to.sandbox.mode, node.read()),
     },
     Key {
         path: "sandbox.required",
@@ -283,7 +281,7 @@ pub(crate) const KEYS: &[Key] = &[
         example: "sandbox:\n  required: false\n",
         flag: None,
         variable: None,
-        set: |to, node, _| Ok(to.sandbox.required = node.read()?),
+        set: |to, node, _| store(&mut to.sandbox.required, node.read()),
     },
     Key {
         path: "sandbox.writable",
@@ -293,7 +291,7 @@ pub(crate) const KEYS: &[Key] = &[
         example: "sandbox:\n  writable: [/var/cache/builds]\n",
         flag: None,
         variable: None,
-        set: |to, node, _| Ok(to.sandbox.writable = node.read::<Vec<PathBuf>>()?),
+        set: |to, node, _| store(&mut to.sandbox.writable, node.read()),
     },
     Key {
         path: "network",
@@ -303,7 +301,7 @@ pub(crate) const KEYS: &[Key] = &[
         example: "network: \"on\"\n",
         flag: Some("--network"),
         variable: Some("TOOLGATE_NETWORK"),
-        set: |to, node, _| Ok(to.network = network(node)?),
+        set: |to, node, _| store(&mut to.network, network(node)),
     },
     Key {
         path: "env.pass",
@@ -313,7 +311,7 @@ pub(crate) const KEYS: &[Key] = &[
         example: "env:\n  pass: [NPM_TOKEN]\n",
         flag: None,
         variable: None,
-        set: |to, node, _| Ok(to.env.pass = node.read()?),
+        set: |to, node, _| store(&mut to.env.pass, node.read()),
     },
     Key {
         path: "env.set",
@@ -333,7 +331,7 @@ pub(crate) const KEYS: &[Key] = &[
         example: "login_shell: \"off\"\n",
         flag: None,
         variable: None,
-        set: |to, node, _| Ok(to.login_shell = node.read()?),
+        set: |to, node, _| store(&mut to.login_shell, node.read()),
     },
     Key {
         path: "trust.default",
@@ -343,7 +341,7 @@ pub(crate) const KEYS: &[Key] = &[
         example: "trust:\n  default: deny\n",
         flag: Some("--trust, --no-trust"),
         variable: None,
-        set: |to, node, _| Ok(to.trust = node.read()?),
+        set: |to, node, _| store(&mut to.trust, node.read()),
     },
     Key {
         path: "hooks",
@@ -353,12 +351,14 @@ pub(crate) const KEYS: &[Key] = &[
         example: "hooks: []\n",
         flag: None,
         variable: None,
-        set: |to, node, _| {
-            Ok(to.hooks = !matches!(&node.kind, Kind::List(items) if items.is_empty())
-                && !(matches!(node.kind, Kind::Map(_)) && node.entries().is_empty()))
-        },
+        set: |to, node, _| store(&mut to.hooks, Ok(!node.is_empty())),
     },
 ];
+
+fn store<T>(place: &mut T, value: Result<T, Wrong>) -> Result<(), Wrong> {
+    *place = value?;
+    Ok(())
+}
 
 fn set_models(to: &mut Settings, node: &Node) -> Result<(), Wrong> {
     let models: Vec<Model> = node.read()?;
@@ -423,6 +423,11 @@ fn add_rules(to: &mut Settings, tier: Tier, node: &Node, from: &Source) -> Resul
     let (rules, notes) = rules::read(tier, node, from)?;
     to.permissions.rules.extend(rules);
     to.notes.extend(notes);
+    Ok(())
+}
+
+fn add_tests(to: &mut Settings, node: &Node, from: &Source) -> Result<(), Wrong> {
+    to.permissions.tests.extend(rules::read_tests(node, from)?);
     Ok(())
 }
 

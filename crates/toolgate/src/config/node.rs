@@ -109,6 +109,11 @@ impl Node {
         }
     }
 
+    /// Whether it is a list or a map with nothing in it.
+    pub(crate) fn is_empty(&self) -> bool {
+        matches!(self.kind, Kind::List(_) | Kind::Map(_)) && self.items().is_empty() && self.entries().is_empty()
+    }
+
     /// The values of a list; none of anything else.
     pub(crate) fn items(&self) -> &[Self] {
         match &self.kind {
@@ -242,7 +247,7 @@ mod tests {
         for (text, line, part) in [
             ("a: 1\na: 2\n", 2, "`a` stands there twice"),
             ("a:\n\tb: 1\n", 2, "tab"),
-            ("a: 1\n---\nb: 2\n", 0, "document"),
+            ("a: 1\n---\nb: 2\n", 3, "a second document"),
             ("a: *\n", 1, "quotes"),
             ("a: *x\n", 1, "quotes"),
             ("a: [1, 2\n", 0, ""),
@@ -253,7 +258,6 @@ mod tests {
         ] {
             let wrong = Node::parse(text).unwrap_err();
             let shown = text.get(..40).unwrap_or(text);
-            eprintln!("{shown:?}: {wrong:?}");
             assert!(wrong.what.contains(part) && (line == 0 || wrong.line == Some(line)), "{shown:?}: {wrong:?}");
             assert!(!wrong.what.contains('\n'), "{wrong:?}");
         }

@@ -8,15 +8,16 @@ use toolgate_core::{
     tool::{ToolSet, ToolSpec},
 };
 use toolgate_runtime::{
-    registry::{forms, named},
+    registry::{Registry, forms, named},
     tool::Tool,
     tools::{NOT_BUILT, builtin},
 };
 
 use super::{
     node::{Kind, Node},
-    wrong::{Wrong, nearest},
+    wrong::Wrong,
 };
+use crate::nearest::nearest;
 
 /// How names of tools begin that servers bring; the servers are not asked what they have while a configuration is read.
 const OF_A_SERVER: &str = "mcp__";
@@ -73,25 +74,26 @@ impl Selection {
     }
 
     /// The tools with their declarations, for a model that sees images or does not.
-    pub(crate) fn resolve(&self, vision: bool) -> Result<Vec<(Arc<dyn Tool>, ToolSpec)>, String> {
-        let tools = builtin();
-        let mut found = Vec::new();
+    pub(crate) fn registry(&self, vision: bool) -> Result<Registry, String> {
+        let (tools, mut registry) = (builtin(), Registry::default());
+        let is_wanted = |spec: &ToolSpec| spec.only_for.is_none_or(|kind| kind.is(vision));
         match self {
             Self::Set(set) => {
-                found.extend(
-                    tools.iter().filter(|tool| set.holds(tool.spec())).map(|tool| (tool.clone(), tool.spec().clone())),
-                );
+                for tool in tools.iter().filter(|tool| set.holds(tool.spec()) && is_wanted(tool.spec())) {
+                    registry.add(tool.clone()).map_err(|error| error.to_string())?;
+                }
             }
             Self::List(list) => {
                 for definition in list {
-                    if let Some((tool, spec)) = named(&tools, &definition.name) {
-                        found.push((tool.clone(), definition.applied_to(spec).map_err(|error| error.to_string())?));
+                    let Some((tool, built_in)) = named(&tools, &definition.name) else { continue };
+                    let spec = definition.applied_to(built_in).map_err(|error| error.to_string())?;
+                    if is_wanted(&spec) {
+                        registry.add_as(tool.clone(), spec).map_err(|error| error.to_string())?;
                     }
                 }
             }
         }
-        found.retain(|(_, spec)| spec.only_for.is_none_or(|kind| kind.is(vision)));
-        Ok(found)
+        Ok(registry)
     }
 }
 

@@ -4,6 +4,8 @@ use std::fmt::Display;
 
 use serde::de::{Error, Expected, Unexpected};
 
+use crate::nearest::nearest;
+
 /// What is wrong, and on which line.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub(crate) struct Wrong {
@@ -38,10 +40,13 @@ impl Wrong {
                 format!("`{key}` stands there twice, and only one of the two could count")
             }
             Yaml::UnknownAnchor { .. } => "a `*` outside of quotes stands for another value, and there is none of that name; put the text in quotes".into(),
-            Yaml::Budget { .. } | Yaml::AliasReplayLimitExceeded { .. } | Yaml::AliasReplayStackDepthExceeded { .. } => {
+            Yaml::MultipleDocuments { .. } => "a second document begins here, and a configuration is one".into(),
+            _ if bare(error).contains("limit") => {
                 format!("it is too much or too deep for a configuration ({})", bare(error))
             }
-            _ if bare(error).contains("limit") => format!("it is too much or too deep for a configuration ({})", bare(error)),
+            _ if bare(error).contains("anchor") => {
+                format!("{}; put a text that begins with `*` or `&` in quotes", bare(error))
+            }
             _ => bare(error),
         };
         Self { line, what }
@@ -53,37 +58,7 @@ fn bare(error: &serde_saphyr::Error) -> String {
     let text = error.without_snippet().to_string();
     let text = text.lines().next().unwrap_or_default();
     let text = text.split(" at line ").next().unwrap_or(text);
-    let text = text.split_once(": line ").map_or(text, |(text, _)| text);
-    if text.contains("alias") || text.contains("anchor") {
-        format!("{text}; put a text that begins with `*` or `&` in quotes")
-    } else {
-        text.to_owned()
-    }
-}
-
-/// The known word that was most likely meant.
-pub(crate) fn nearest<'a>(word: &str, known: impl IntoIterator<Item = &'a str>) -> Option<&'a str> {
-    /// A third of the letters wrong is another word.
-    const ALIKE: usize = 3;
-    let near = known.into_iter().map(|candidate| (distance(word, candidate), candidate));
-    near.filter(|(distance, candidate)| *distance <= candidate.len().max(word.len()) / ALIKE)
-        .min_by_key(|(distance, _)| *distance)
-        .map(|(_, candidate)| candidate)
-}
-
-/// Letters to add, drop or change from one word to the other, whatever the case.
-fn distance(from: &str, to: &str) -> usize {
-    let (from, to) = (from.to_lowercase(), to.to_lowercase());
-    let mut row: Vec<usize> = (0..=to.chars().count()).collect();
-    for (i, a) in from.chars().enumerate() {
-        let mut diagonal = std::mem::replace(&mut row[0], i + 1);
-        for (j, b) in to.chars().enumerate() {
-            let changed = diagonal + usize::from(a != b);
-            diagonal = row[j + 1];
-            row[j + 1] = changed.min(diagonal + 1).min(row[j] + 1);
-        }
-    }
-    row[row.len() - 1]
+    text.split_once(": line ").map_or(text, |(text, _)| text).to_owned()
 }
 
 /// What to write instead of a word that is not known: the one that was meant, else all.
@@ -141,26 +116,5 @@ impl Error for Wrong {
 
     fn duplicate_field(name: &'static str) -> Self {
         Self::new(format!("`{name}` stands there twice"))
-    }
-}
-
-#[cfg(test)]
-mod tests {
-    use super::*;
-
-    #[test]
-    fn the_word_that_was_meant() {
-        let known = ["models", "default_model", "max_turns", "permissions", "env"];
-        for (word, meant) in [
-            ("modles", Some("models")),
-            ("model", Some("models")),
-            ("defaultModel", Some("default_model")),
-            ("permission", Some("permissions")),
-            ("maxturns", Some("max_turns")),
-            ("sandbox", None),
-            ("x", None),
-        ] {
-            assert_eq!(nearest(word, known), meant, "{word}");
-        }
     }
 }

@@ -10,6 +10,7 @@
 
 mod chat;
 mod cli;
+mod config;
 mod kill;
 mod pty;
 mod support;

@@ -2,6 +2,8 @@
 
 use toolgate_core::approval::ApprovalMode;
 
+use crate::nearest::distance;
+
 /// A command and what it takes.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub(super) enum Command {
@@ -73,21 +75,6 @@ pub(super) fn help() -> String {
 fn nearest(word: &str) -> &'static str {
     let near = COMMANDS.iter().min_by_key(|(known, ..)| distance(word, known));
     near.map_or("/help", |(known, ..)| known)
-}
-
-/// How many characters must be put in, taken out or changed to make one word of the other.
-fn distance(a: &str, b: &str) -> usize {
-    let b: Vec<char> = b.chars().collect();
-    let mut row: Vec<usize> = (0..=b.len()).collect();
-    for (i, c) in a.chars().enumerate() {
-        let mut diagonal = std::mem::replace(&mut row[0], i + 1);
-        for (j, d) in b.iter().enumerate() {
-            let changed = diagonal + usize::from(c != *d);
-            diagonal = row[j + 1];
-            row[j + 1] = changed.min(row[j] + 1).min(diagonal + 1);
-        }
-    }
-    row[b.len()]
 }
 
 #[cfg(test)]
