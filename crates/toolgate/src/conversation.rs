@@ -32,7 +32,9 @@ use crate::{
 /// A session that was found or made, before anything about it is decided.
 pub(crate) struct Opened {
     state: State,
-    file: TraceFile,
+    /// Its newest file; a new session has none until it begins, so that what was only tried leaves nothing behind.
+    file: Option<TraceFile>,
+    secrets: Vec<String>,
     entry: Indexed,
     /// What its trace says; a new session has none.
     pub(crate) rebuilt: Option<Rebuilt>,
@@ -60,12 +62,11 @@ pub(crate) struct Conversation {
 
 impl Opened {
     /// A new session of a workspace.
-    pub(crate) fn new(state: State, workspace: Workspace, secrets: &[String]) -> Result<Self, Failure> {
+    pub(crate) fn new(state: State, workspace: Workspace, secrets: &[String]) -> Self {
         let session_id = ids::session_id();
         let trace = state.trace_path(&session_id);
-        let file = TraceFile::create(&trace, secrets)?;
         let entry = Indexed::new("run", session_id, workspace.root().to_owned(), trace);
-        Ok(Self { state, file, entry, rebuilt: None, forked: false, workspace })
+        Self { state, file: None, secrets: secrets.to_owned(), entry, rebuilt: None, forked: false, workspace }
     }
 
     /// The newest session of a workspace; none when it has none.
@@ -102,15 +103,16 @@ impl Opened {
             whole.map_err(|broken| Failure::from(TraceError::Broken { path, broken }))?;
         }
         let rebuilt = Rebuilt::read_files(&bytes).map_err(|error| Failure::run(error.to_string()))?;
-        Ok(Self { state, file, entry, rebuilt: Some(rebuilt), forked: false, workspace })
+        let (file, secrets) = (Some(file), secrets.to_owned());
+        Ok(Self { state, file, secrets, entry, rebuilt: Some(rebuilt), forked: false, workspace })
     }
 
     /// A new session that begins with what this one has said. This one stays as it is.
-    pub(crate) fn fork(self, secrets: &[String]) -> Result<Self, Failure> {
-        let mut new = Self::new(self.state, self.workspace, secrets)?;
+    pub(crate) fn fork(self, secrets: &[String]) -> Self {
+        let mut new = Self::new(self.state, self.workspace, secrets);
         new.entry.kept = self.entry.kept;
         (new.forked, new.rebuilt) = (self.rebuilt.is_some(), self.rebuilt);
-        Ok(new)
+        new
     }
 
     /// The session's id.
@@ -120,7 +122,7 @@ impl Opened {
 
     /// From here on these values are redacted.
     pub(crate) fn hide(&mut self, secrets: &[String]) {
-        self.file.hide(secrets);
+        self.secrets.extend_from_slice(secrets);
     }
 
     /// What the session was begun with.
@@ -137,10 +139,17 @@ impl Opened {
 impl Conversation {
     /// Makes a session of what was opened.
     pub(crate) fn begin(opened: Opened, with: With, surroundings: &Surroundings) -> Result<Self, Failure> {
-        let Opened { state, mut file, mut entry, rebuilt, forked, workspace } = opened;
+        let Opened { state, file, mut secrets, mut entry, rebuilt, forked, workspace } = opened;
         entry.kept = with.kept;
         let (model, settings) = (with.model, with.settings);
-        file.hide(model.key.as_slice());
+        secrets.extend(model.key);
+        let file = match file {
+            Some(mut file) => {
+                file.hide(&secrets);
+                file
+            }
+            None => TraceFile::create(&entry.trace, &secrets)?,
+        };
         let recorded = Recorded::go_on(state, entry, file, with.observer)?;
         let wish = Wish {
             approver: with.approver,

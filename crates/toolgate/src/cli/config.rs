@@ -11,12 +11,10 @@ use super::{Common, print};
 use crate::{
     config::{self, KEYS, Layer, Settings},
     failure::Failure,
+    models::{HIDDEN, without_password},
     surroundings::Surroundings,
     wiring,
 };
-
-/// What stands for a value that is nobody's to see.
-const HIDDEN: &str = "[hidden]";
 
 /// Keys of servers under which values are secrets more often than not.
 const SECRET_PARTS: &[&str] = &["env", "headers"];
@@ -61,9 +59,8 @@ impl Config {
             Self::Check { common } => {
                 let workspace = wiring::workspace(common.workspace.as_deref())?;
                 let settings = common.settings(Vec::new(), workspace.root(), surroundings)?;
-                config::keys_file(surroundings)?;
                 let (rules, tests) = (settings.permissions.rules.len(), settings.permissions.tests.len());
-                print::data(&format!("the configuration holds: {rules} rules, {tests} tests of them"));
+                print::data(&format!("the configuration holds; rules: {rules}, tests of them: {tests}"));
             }
             Self::Path { common } => {
                 let workspace = wiring::workspace(common.workspace.as_deref())?;
@@ -162,13 +159,7 @@ fn servers_without_secrets(value: &Value) -> Value {
 /// A password in an address is one too.
 fn addresses_without_secrets(value: &Value) -> Value {
     match value {
-        Value::String(text) => match text.split_once("://") {
-            Some((scheme, rest)) if rest.split('/').next().is_some_and(|host| host.contains('@')) => {
-                let rest = rest.split_once('@').map_or(rest, |(_, rest)| rest);
-                format!("{scheme}://{HIDDEN}@{rest}").into()
-            }
-            _ => value.clone(),
-        },
+        Value::String(text) => without_password(text).into(),
         Value::Array(items) => items.iter().map(addresses_without_secrets).collect(),
         Value::Object(map) => {
             map.iter().map(|(name, value)| (name.clone(), addresses_without_secrets(value))).collect()

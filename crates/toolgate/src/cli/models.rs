@@ -8,7 +8,7 @@ use super::{Common, print};
 use crate::{
     config,
     failure::Failure,
-    models::{Asked, Found, Keys, VENDORS, find, servers},
+    models::{Asked, Found, Keys, VENDORS, find, servers, without_password},
     surroundings::Surroundings,
     wiring,
 };
@@ -34,7 +34,7 @@ impl Models {
     pub(super) fn run(self, surroundings: &Surroundings) -> Result<u8, Failure> {
         let workspace = wiring::workspace(self.common.workspace.as_deref())?;
         let settings = config::load(&self.common.given(), workspace.root(), surroundings)?;
-        let keys = Keys::new(&settings, surroundings)?;
+        let keys = Keys { settings: &settings, surroundings };
         let nothing = Asked::default();
         let chosen = find(&nothing, &settings, surroundings);
         let row = |provider: &str, model: &str, source: String| {
@@ -94,7 +94,7 @@ impl Row {
         match &self.state {
             Ok(found) => {
                 row["api"] = found.api.as_str().into();
-                row["base_url"] = found.endpoint.base_url.as_str().into();
+                row["base_url"] = without_password(&found.endpoint.base_url).into();
                 row["key_from"] = json!(found.key_from);
                 row["vision"] = found.vision.into();
                 row["context_window"] = json!(found.context_window);

@@ -64,7 +64,7 @@ impl Run {
         let secrets = surroundings.secrets();
         let mut opened = self.open(state(surroundings)?, &secrets)?;
         if self.fork {
-            opened = opened.fork(&secrets)?;
+            opened = opened.fork(&secrets);
         }
         let settings = Arc::new(self.common.settings(self.model.flags()?, opened.workspace.root(), surroundings)?);
         opened.hide(&settings.secrets(surroundings));
@@ -165,7 +165,7 @@ impl Run {
                     } else if self.go_on {
                         print::to_person("note: no session of this workspace can be continued; this is a new one");
                     }
-                    Opened::new(state, workspace, secrets)?
+                    Opened::new(state, workspace, secrets)
                 }
             }
         };

@@ -75,12 +75,10 @@ pub(crate) fn read(path: &Path) -> Result<Option<String>, Failure> {
 }
 
 /// Providers' keys by the provider's name, from a file that only its owner can read. Empty when there is none.
-pub(crate) fn keys_file(surroundings: &Surroundings) -> Result<BTreeMap<String, String>, Failure> {
-    let Some(path) = surroundings.config_folder().map(|folder| folder.join("keys.yaml")) else {
-        return Ok(BTreeMap::new());
-    };
-    let Some(text) = read(&path)? else { return Ok(BTreeMap::new()) };
-    let readable = fs::metadata(&path).is_ok_and(|meta| meta.mode() & 0o077 != 0);
+pub(super) fn keys(paths: &Paths) -> Result<BTreeMap<String, String>, Failure> {
+    let Some(path) = &paths.keys else { return Ok(BTreeMap::new()) };
+    let Some(text) = read(path)? else { return Ok(BTreeMap::new()) };
+    let readable = fs::metadata(path).is_ok_and(|meta| meta.mode() & 0o077 != 0);
     if readable {
         return Err(Failure::configuration(format!(
             "{}: it holds keys, and others than its owner can read it",

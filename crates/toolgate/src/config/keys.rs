@@ -336,7 +336,7 @@ pub(crate) const KEYS: &[Key] = &[
     Key {
         path: "trust.default",
         takes: "`allow`, `ask` or `deny`",
-        default: "ask, which is no where nobody can be asked",
+        default: "ask, which is no: nobody is asked yet",
         means: "Whether a project's own settings count. Its deny and ask rules always do. A project's file cannot set it.",
         example: "trust:\n  default: deny\n",
         flag: Some("--trust, --no-trust"),

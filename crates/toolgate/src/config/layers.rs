@@ -113,6 +113,12 @@ impl Record {
         last.is_some_and(|(_, source)| matches!(source, Source::Flag(_) | Source::File { layer: Layer::Managed, .. }))
     }
 
+    /// The administrator's file, where it said it: nobody may then say otherwise.
+    pub(crate) fn managed(&self, key: &str) -> Option<&Source> {
+        let last = self.of(key).next_back();
+        last.map(|(_, source)| source).filter(|source| matches!(source, Source::File { layer: Layer::Managed, .. }))
+    }
+
     /// An error of what was said of a key.
     pub(super) fn failure(&self, key: &str, why: &str) -> Failure {
         match self.of(key).next_back() {
@@ -128,7 +134,7 @@ impl Record {
 /// A file that is there and cannot be read or is wrong; a deny or ask rule that cannot be read; a rule test that does not hold.
 pub(crate) fn load(given: &Given, workspace: &Path, surroundings: &Surroundings) -> Result<Settings, Failure> {
     let paths = files::paths(surroundings, workspace);
-    let mut settings = Settings::default();
+    let mut settings = Settings { keys: files::keys(&paths)?, ..Settings::default() };
     if let Some(user) = &paths.user {
         settings.take_file(Layer::User, user)?;
     }

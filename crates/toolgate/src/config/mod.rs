@@ -20,7 +20,7 @@ mod selection;
 mod settings;
 mod wrong;
 
-pub(crate) use files::{keys_file, paths, read as text_of};
+pub(crate) use files::{paths, read as text_of};
 pub(crate) use keys::KEYS;
 pub(crate) use layers::{Given, Layer, load};
 pub(crate) use node::Node;

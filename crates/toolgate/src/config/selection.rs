@@ -1,6 +1,6 @@
 //! Which tools there are: a named set, or a list whose entries are names or definitions.
 
-use std::sync::Arc;
+use std::sync::{Arc, LazyLock};
 
 use serde::{Deserialize, Deserializer, de::Error};
 use toolgate_core::{
@@ -64,13 +64,9 @@ impl Selection {
 
     /// Names in a list that no tool of this program has.
     pub(crate) fn missing(&self) -> Vec<&str> {
+        let Self::List(list) = self else { return Vec::new() };
         let tools = builtin();
-        match self {
-            Self::Set(_) => Vec::new(),
-            Self::List(list) => {
-                list.iter().map(|entry| entry.name.as_str()).filter(|name| named(&tools, name).is_none()).collect()
-            }
-        }
+        list.iter().map(|entry| entry.name.as_str()).filter(|name| named(&tools, name).is_none()).collect()
     }
 
     /// The tools with their declarations, for a model that sees images or does not.
@@ -122,12 +118,13 @@ fn is_known(name: &str) -> bool {
 pub(crate) fn may_be_in_a_rule(name: &str) -> bool {
     /// The classes of rules, beside those that a tool of this program declares.
     const CLASSES: &[&str] = &["Bash", "Read", "Edit", "WebFetch", "*"];
-    let tools = builtin();
-    let declared = tools
-        .iter()
-        .flat_map(|tool| forms(tool.as_ref()))
-        .any(|spec| spec.rule_names.iter().any(|known| known == name));
-    is_known(name) || CLASSES.contains(&name) || declared || named(&tools, name).is_some()
+    /// Made once: a configuration has many rules.
+    static DECLARED: LazyLock<Vec<String>> = LazyLock::new(|| {
+        let tools = builtin();
+        let specs = tools.iter().flat_map(|tool| forms(tool.as_ref()));
+        specs.flat_map(|spec| spec.rule_names.iter().chain([&spec.name]).cloned()).collect()
+    });
+    is_known(name) || CLASSES.contains(&name) || DECLARED.iter().any(|known| known == name)
 }
 
 fn unknown(name: &str, tools: &[Arc<dyn Tool>]) -> String {

@@ -18,7 +18,7 @@ use super::{layers::Record, rules::RuleTest, selection::Selection, wrong::instea
 use crate::{failure::Failure, surroundings::Surroundings};
 
 /// Everything that is set, and where it came from.
-#[derive(Debug, Default)]
+#[derive(Default)]
 pub(crate) struct Settings {
     pub(crate) models: Vec<Model>,
     pub(crate) default_model: Option<ModelRef>,
@@ -38,6 +38,8 @@ pub(crate) struct Settings {
     pub(crate) login_shell: LoginUse,
     pub(crate) trust: Trust,
     pub(crate) hooks: bool,
+    /// Providers' keys from the file of keys.
+    pub(crate) keys: BTreeMap<String, String>,
     /// What people should know about how this came to be; one sentence each.
     pub(crate) notes: Vec<String>,
     /// What was set where.
@@ -189,6 +191,7 @@ impl Settings {
     pub(crate) fn secrets(&self, surroundings: &Surroundings) -> Vec<String> {
         let mut secrets = surroundings.secrets();
         secrets.extend(self.key_variables().iter().filter_map(|name| surroundings.get(name)));
+        secrets.extend(self.keys.values().cloned());
         secrets.extend(self.env.set.iter().filter(|(name, _)| is_secret_name(name)).map(|(_, value)| value.clone()));
         secrets
     }

@@ -7,7 +7,7 @@
 mod local;
 mod vendors;
 
-use std::{collections::BTreeMap, sync::Arc};
+use std::sync::Arc;
 
 use toolgate_agent::provider::{Api, Endpoint, ModelId, ModelSetup, Provider, ThinkingLevel, connect};
 use toolgate_runtime::process::command_env::is_secret_name;
@@ -16,7 +16,7 @@ pub(crate) use local::{Server, servers};
 pub(crate) use vendors::{OPENAI, VENDORS, Vendor, vendor};
 
 use crate::{
-    config::{Model, Settings, keys_file},
+    config::{Model, Settings},
     failure::Failure,
     surroundings::Surroundings,
 };
@@ -25,6 +25,9 @@ use crate::{
 const NO_MODEL: &str = "--model NAME with a provider's key in the environment (OPENAI_API_KEY, ANTHROPIC_API_KEY, GEMINI_API_KEY, …), \
                         --model NAME --base-url URL for a server of your own, or default_model in a configuration; `toolgate models` shows \
                         what there is, and `toolgate demo` needs none";
+
+/// What stands for a value that is nobody's to see.
+pub(crate) const HIDDEN: &str = "[hidden]";
 
 /// What is said about the model.
 #[derive(Debug, Clone, Default)]
@@ -95,7 +98,7 @@ pub(crate) fn choose(asked: &Asked, settings: &Settings, surroundings: &Surround
 
 /// The model that would be chosen, and why.
 pub(crate) fn find(asked: &Asked, settings: &Settings, surroundings: &Surroundings) -> Result<Found, Failure> {
-    let keys = Keys { surroundings, settings, file: keys_file(surroundings)? };
+    let keys = Keys { surroundings, settings };
     if let Some(text) = &asked.model {
         let id = named(text, asked, settings, &keys);
         return keys.found(id, asked, "--model".into());
@@ -145,12 +148,15 @@ fn named(text: &str, asked: &Asked, settings: &Settings, keys: &Keys<'_>) -> Mod
     if let (Some(entry), None) = (entries.next(), entries.next()) {
         return id(&entry.provider, text);
     }
-    if asked.base_url.is_some() || keys.surroundings.get("OPENAI_BASE_URL").is_some() {
+    if asked.base_url.is_some() {
         return id(OPENAI, text);
     }
+    let has_key = |vendor: &&Vendor| keys.of_vendor(vendor).is_some();
     let begins = VENDORS.iter().find(|vendor| vendor.begins.iter().any(|begin| text.starts_with(begin)));
-    let with_key = || VENDORS.iter().find(|vendor| keys.of_vendor(vendor).is_some());
-    id(begins.or_else(with_key).map_or(OPENAI, |vendor| vendor.name), text)
+    if keys.surroundings.get("OPENAI_BASE_URL").is_some() && !begins.is_some_and(|vendor| has_key(&vendor)) {
+        return id(OPENAI, text);
+    }
+    id(begins.or_else(|| VENDORS.iter().find(has_key)).map_or(OPENAI, |vendor| vendor.name), text)
 }
 
 /// The first model of the one server that answers; several are a choice that only a person can make.
@@ -190,16 +196,11 @@ fn local_why(base_url: &str) -> String {
 
 /// Where keys are looked for.
 pub(crate) struct Keys<'a> {
-    surroundings: &'a Surroundings,
-    settings: &'a Settings,
-    file: BTreeMap<String, String>,
+    pub(crate) surroundings: &'a Surroundings,
+    pub(crate) settings: &'a Settings,
 }
 
-impl<'a> Keys<'a> {
-    pub(crate) fn new(settings: &'a Settings, surroundings: &'a Surroundings) -> Result<Self, Failure> {
-        Ok(Self { surroundings, settings, file: keys_file(surroundings)? })
-    }
-
+impl Keys<'_> {
     /// A well-known provider's key, and where it came from.
     pub(crate) fn of_vendor(&self, vendor: &Vendor) -> Option<(String, String)> {
         let variable = vendor.keys.iter().find_map(|name| Some((self.surroundings.get(name)?, format!("${name}"))));
@@ -207,7 +208,7 @@ impl<'a> Keys<'a> {
     }
 
     fn of_file(&self, provider: &str) -> Option<(String, String)> {
-        self.file.get(provider).map(|key| (key.clone(), "keys.yaml".to_owned()))
+        self.settings.keys.get(provider).map(|key| (key.clone(), "keys.yaml".to_owned()))
     }
 
     /// Everything about a model of this name.
@@ -288,6 +289,15 @@ impl<'a> Keys<'a> {
 /// Names of variables that hold a model's key and do not look like secrets.
 pub(crate) fn unlikely_keys(settings: &Settings) -> Vec<String> {
     settings.key_variables().into_iter().filter(|name| !is_secret_name(name)).collect()
+}
+
+/// An address as it can be shown; anything else stays as it is.
+pub(crate) fn without_password(text: &str) -> String {
+    let parts = text.split_once("://").and_then(|(scheme, rest)| {
+        let host = rest.find(['/', '?', '#']).unwrap_or(rest.len());
+        Some((scheme, &rest[rest[..host].rfind('@')? + 1..]))
+    });
+    parts.map_or_else(|| text.to_owned(), |(scheme, rest)| format!("{scheme}://{HIDDEN}@{rest}"))
 }
 
 /// The proxy that the user's environment names for this address.

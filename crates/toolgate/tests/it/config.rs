@@ -6,7 +6,8 @@ use std::{
     net::TcpListener,
     os::unix::fs::PermissionsExt,
     path::Path,
-    process::Command,
+    process::{Command, Stdio},
+    sync::mpsc,
     thread,
 };
 
@@ -295,7 +296,7 @@ fn rules_decide_and_an_allow_rule_that_cannot_be_read_is_dropped_loudly() {
     let tests = "permissions:\n  allow: [Bash(git status)]\n  deny: [Bash(git push *)]\n  tests:\n    - {cmd: git status, expect: allow}\n    \
                  - {cmd: git push x, expect: deny}\n    - {cmd: ls, expect: ask}\n";
     let (code, out, err) = Setting::user(tests).run(&["config", "check"]);
-    assert!(code == 0 && out.contains("2 rules, 3 tests"), "{out}{err}");
+    assert!(code == 0 && out.contains("rules: 2, tests of them: 3"), "{out}{err}");
 }
 
 #[test]
@@ -347,12 +348,20 @@ fn the_first_that_names_a_model_chooses_it() {
         (key("ANTHROPIC_API_KEY"), "anthropic", "the key in $ANTHROPIC_API_KEY"),
         (key("GEMINI_API_KEY"), "google", "the key in $GEMINI_API_KEY"),
         (key("GROQ_API_KEY"), "groq", "the key in $GROQ_API_KEY"),
+        (
+            key("ANTHROPIC_API_KEY").with("ANTHROPIC_BASE_URL", "http://u:p-123@127.0.0.1:1"),
+            "anthropic",
+            "the key in $ANTHROPIC_API_KEY",
+        ),
         (key("GROQ_API_KEY").with("OPENAI_API_KEY", "k-2"), "openai", "the key in $OPENAI_API_KEY"),
         (key("GROQ_API_KEY").with("TOOLGATE_MODEL", "groq/m"), "groq", "default_model ($TOOLGATE_MODEL)"),
     ] {
         let chosen = setting.chosen();
         assert_eq!((chosen["provider"].as_str(), chosen["why"].as_str()), (Some(provider), Some(why)));
     }
+    let elsewhere = key("ANTHROPIC_API_KEY").with("ANTHROPIC_BASE_URL", "http://u:p-123@127.0.0.1:1");
+    let (_, out, _) = elsewhere.run(&["models", "--json"]);
+    assert!(out.contains("http://[hidden]@127.0.0.1:1") && !out.contains("p-123"), "{out}");
     let text = "default_model: mine/m\nmodels:\n  - provider: mine\n    id: m\n    base_url: http://127.0.0.1:1/v1\n    api_key_env: MY_MODEL\n";
     let mine = Setting::user(text).with("MY_MODEL", "k-hidden-1").with("OPENAI_API_KEY", "k-2");
     let chosen = mine.chosen();
@@ -429,6 +438,81 @@ fn the_one_server_of_this_machine_is_used_and_of_several_none() {
         code == 3 && err.contains("no server on this machine answers") && err.contains("hint: --model NAME"),
         "{err}"
     );
+}
+
+/// A model that answers once, and the request that it got.
+fn model() -> (String, mpsc::Receiver<String>) {
+    let listener = TcpListener::bind("127.0.0.1:0").unwrap();
+    let address = listener.local_addr().unwrap();
+    let (send, receive) = mpsc::channel();
+    thread::spawn(move || {
+        let (mut stream, _) = listener.accept().unwrap();
+        let mut request = String::new();
+        let mut part = [0; 65_536];
+        loop {
+            let read = stream.read(&mut part).unwrap();
+            request.push_str(&String::from_utf8_lossy(&part[..read]));
+            let whole = request.split_once("\r\n\r\n").is_some_and(|(head, body)| {
+                let length = head
+                    .to_lowercase()
+                    .lines()
+                    .find_map(|line| Some(line.strip_prefix("content-length: ")?.parse().unwrap()));
+                length.is_none_or(|length: usize| body.len() >= length)
+            });
+            if whole || read == 0 {
+                break;
+            }
+        }
+        let body = "data: {\"choices\":[{\"index\":0,\"delta\":{\"content\":\"hi\"},\"finish_reason\":\"stop\"}]}\n\ndata: [DONE]\n\n";
+        let head =
+            format!("HTTP/1.1 200 OK\r\ncontent-type: text/event-stream\r\ncontent-length: {}\r\n\r\n", body.len());
+        stream.write_all(format!("{head}{body}").as_bytes()).unwrap();
+        send.send(request).unwrap();
+    });
+    (format!("http://{address}/v1"), receive)
+}
+
+#[test]
+fn what_is_configured_reaches_the_request() {
+    let (url, request) = model();
+    let text = format!(
+        "default_model: mine/m-1\nmax_tokens: 777\nsystem_prompt: Be a test.\ntools: {{builtin: [kill_command]}}\nmodels:\n  - provider: mine\n    id: m-1\n    \
+         base_url: {url}\n    api_key_env: MY_MODEL\n    thinking: high\n    max_tokens: 5\n"
+    );
+    let setting = Setting::user(&text).with("MY_MODEL", "k-of-mine").with("OPENAI_API_KEY", "k-other");
+    let (code, out, err) = setting.run(&["run", "go"]);
+    assert_eq!((code, out.as_str()), (0, "hi\n"), "{err}");
+    let request = request.recv().unwrap();
+    let (head, body) = request.split_once("\r\n\r\n").unwrap();
+    assert!(head.starts_with("POST /v1/chat/completions ") && head.contains("Bearer k-of-mine"), "{head}");
+    let body: Value = serde_json::from_str(body).unwrap();
+    assert_eq!((&body["model"], &body["reasoning_effort"]), (&"m-1".into(), &"high".into()), "{body}");
+    assert!(body["max_tokens"] == 777 || body["max_completion_tokens"] == 777, "{body}");
+    assert_eq!(body["tools"].as_array().unwrap().len(), 1);
+    assert!(body["messages"][0]["content"].as_str().unwrap().starts_with("Be a test.\n\nWorkspace: /"), "{body}");
+}
+
+#[test]
+fn what_was_only_tried_leaves_nothing_behind() {
+    let setting = Setting::new();
+    assert_eq!(setting.run(&["run", "go"]).0, 3);
+    assert_eq!(setting.run(&["run", "go", "--tools", "nothing_known"]).0, 2);
+    assert!(!setting.place.home().join(".local/state/toolgate/traces").exists());
+}
+
+#[test]
+fn what_the_administrator_set_nobody_changes() {
+    let setting = Setting::new();
+    setting.write("managed.yaml", "permissions:\n  mode: deny-all\n");
+    let script = setting
+        .place
+        .script(&json!([{ "text": "", "calls": [["exec_command", { "cmd": "touch made" }]] }, { "text": "done" }]));
+    let mut chat = setting.command(&["chat", "--api", "script", "--model", &script, "--approve", "allow-all"]);
+    let mut chat = chat.stdin(Stdio::piped()).stdout(Stdio::piped()).stderr(Stdio::piped()).spawn().unwrap();
+    chat.stdin.take().unwrap().write_all(b"/mode allow-all\ngo\n").unwrap();
+    let (code, out, err) = outcome(chat.wait_with_output().unwrap());
+    assert!(code == 0 && out.contains("done") && err.contains("the mode is set for everybody ("), "{out}{err}");
+    assert!(err.contains("managed.yaml:2)") && !setting.place.work().join("made").exists(), "{err}");
 }
 
 #[test]

@@ -215,7 +215,10 @@ impl Having<'_> {
             Command::Help => self.talk.tell(&commands::help()),
             Command::Mode(None) => self.talk.tell(&talk::modes(self.talk.attendant.desk.mode())),
             Command::Mode(Some(word)) => {
-                let line = talk::change_mode(&self.talk.attendant.desk, &word);
+                let line = match self.settings.record.managed("permissions.mode") {
+                    Some(source) => format!("the mode is set for everybody ({source})"),
+                    None => talk::change_mode(&self.talk.attendant.desk, &word),
+                };
                 self.talk.tell(&line);
             }
             Command::Tools => {
@@ -308,7 +311,7 @@ impl Having<'_> {
         if self.conversation.is_some() {
             return Ok(());
         }
-        let opened = Opened::new(self.state.clone(), self.workspace.clone(), &self.surroundings.secrets())?;
+        let opened = Opened::new(self.state.clone(), self.workspace.clone(), &self.surroundings.secrets());
         self.begin(opened)
     }
 
