@@ -7,7 +7,7 @@ use serde_json::json;
 use toolgate_core::{
     message::{Body, Event, Extra, Message, ModelMessage, SessionMeta, ToolCallMessage, ToolCallOutput},
     outcome::{Ending, StopReason},
-    tool::ToolCall,
+    tool::{ToolCall, ToolSet},
 };
 use toolgate_runtime::{
     approver::{OnAsk, Unattended},
@@ -22,6 +22,7 @@ use super::{
     interruptible, print, state,
 };
 use crate::{
+    config::Selection,
     failure::{Failure, INTERRUPTED, RUN_FAILED, TIMEOUT, WAITING},
     recorded::Recorded,
     surroundings::Surroundings,
@@ -65,7 +66,12 @@ impl Call {
     pub(super) fn run(self, surroundings: &Surroundings) -> Result<u8, Failure> {
         let workspace = wiring::workspace(self.common.workspace.as_deref())?;
         let watch = Arc::new(Watch::default());
-        let settings = Arc::new(self.common.settings(Vec::new(), workspace.root(), surroundings)?);
+        let mut settings = self.common.settings(Vec::new(), workspace.root(), surroundings)?;
+        // A person names the tool, so none is left out unless somebody said so.
+        if settings.record.of("tools.builtin").next().is_none() {
+            settings.tools.builtin = Selection::Set(ToolSet::All);
+        }
+        let settings = Arc::new(settings);
         let secrets = settings.secrets(surroundings);
         let mut recorded = Recorded::begin(state(surroundings)?, "call", &workspace, watch.clone(), &secrets)?;
         let call = ToolCall { id: "call_1".into(), name: self.tool, arguments: self.arguments };

@@ -166,7 +166,7 @@ pub(crate) const KEYS: &[Key] = &[
     Key {
         path: "tools.builtin",
         takes: "a set (`minimal`, `coding`, `read-only`, `default`, `all`), or a list of tools",
-        default: "default",
+        default: "default; for `toolgate call`, all",
         means: "The tools of a session. The list is whole: what it does not name is not there. An entry is a tool's name, or a map of `name` and what differs: `description`, `parameters` (a JSON Schema), `permission` (`r` or `rw`), `forModel` (`vision` or `text-only`), `timeoutMs`, `maxOutputLength`, `truncate` (`head`, `tail` or `middle`), `call_description`, `hidden`. What an entry leaves out is the built-in declaration; one with its own `parameters` keeps the beginning of a long output where it says nothing else.",
         example: "tools:\n  builtin:\n    - exec_command\n    - name: kill_command\n      timeoutMs: 10000\n",
         flag: Some("--tools"),
@@ -257,7 +257,7 @@ pub(crate) const KEYS: &[Key] = &[
         path: "permissions.tests",
         takes: "list of maps of `cmd` and `expect` (`allow`, `ask` or `deny`)",
         default: "none",
-        means: "What the rules of all layers are expected to say of a command, checked at every start. They speak of rules alone: no mode enters.",
+        means: "What the rules of this file and the weaker layers are expected to say of a command, checked at every start. They speak of rules alone: no mode enters.",
         example: "permissions:\n  allow: [Bash(git status)]\n  tests:\n    - cmd: git status\n      expect: allow\n",
         flag: None,
         variable: None,

@@ -135,23 +135,19 @@ impl Record {
 pub(crate) fn load(given: &Given, workspace: &Path, surroundings: &Surroundings) -> Result<Settings, Failure> {
     let paths = files::paths(surroundings, workspace);
     let mut settings = Settings { keys: files::keys(&paths)?, ..Settings::default() };
-    if let Some(user) = &paths.user {
-        settings.take_file(Layer::User, user)?;
-    }
-    let managed = File::read(Layer::Managed, &paths.managed)?;
+    let user = paths.user.as_deref().map(|path| File::read(Layer::User, path)).transpose()?.flatten();
     let project = File::read(Layer::Project, &paths.project)?;
+    let config = given.config.as_deref().map(File::given).transpose()?;
+    let managed = File::read(Layer::Managed, &paths.managed)?;
+    if let Some(user) = &user {
+        settings.take(user, |_| true)?;
+    }
     if let Some(project) = &project {
-        let trusted = given.trust.unwrap_or(settings.trust_by(managed.as_ref())? == Trust::Allow);
+        let trusted = settings.is_trusted(given.trust, config.as_ref(), managed.as_ref())?;
         settings.take_project(project, trusted)?;
     }
-    if let Some(path) = &given.config {
-        match File::read(Layer::Given, path)? {
-            Some(file) => settings.take(&file, |_| true)?,
-            None => {
-                return Err(Failure::usage(format!("--config: there is no file {}", path.display()))
-                    .hint("give the path of a configuration, or leave the flag out"));
-            }
-        }
+    if let Some(config) = &config {
+        settings.take(config, |_| true)?;
     }
     for key in KEYS {
         let said = key.variable.and_then(|name| Some((name, surroundings.get(name)?)));
@@ -167,7 +163,6 @@ pub(crate) fn load(given: &Given, workspace: &Path, surroundings: &Surroundings)
     if let Some(managed) = &managed {
         settings.take(managed, |_| true)?;
     }
-    settings.check_tests()?;
     let missing = settings.tools.builtin.missing().join(", ");
     if !missing.is_empty() {
         settings.notes.push(format!("tools.builtin: {missing}: not built yet, so these are left out"));
@@ -192,20 +187,30 @@ impl File {
         }
         Ok(Some(Self { source, tree }))
     }
+
+    /// The file of `--config`, which has to be there.
+    fn given(path: &Path) -> Result<Self, Failure> {
+        Self::read(Layer::Given, path)?.ok_or_else(|| {
+            Failure::usage(format!("--config: there is no file {}", path.display()))
+                .hint("give the path of a configuration, or leave the flag out")
+        })
+    }
 }
 
 impl Settings {
-    fn take_file(&mut self, layer: Layer, path: &Path) -> Result<(), Failure> {
-        match File::read(layer, path)? {
-            Some(file) => self.take(&file, |_| true),
-            None => Ok(()),
-        }
-    }
-
-    /// Whether projects are trusted, as far as the user and the administrator say.
-    fn trust_by(&self, managed: Option<&File>) -> Result<Trust, Failure> {
-        let said = managed.and_then(|file| Some((file, file.tree.get("trust")?.get("default")?)));
-        said.map_or(Ok(self.trust), |(file, node)| node.read().map_err(|wrong| file.source.failure(&wrong.of(TRUST))))
+    /// Whether the project's own settings count. What the administrator forbids no flag allows, and a flag can always forbid.
+    fn is_trusted(&self, flag: Option<bool>, config: Option<&File>, managed: Option<&File>) -> Result<bool, Failure> {
+        let said = |file: Option<&File>| {
+            let found = file.and_then(|file| Some((file, file.tree.get("trust")?.get("default")?)));
+            let read = found.map(|(file, node)| node.read().map_err(|wrong| file.source.failure(&wrong.of(TRUST))));
+            read.transpose()
+        };
+        let (config, managed): (Option<Trust>, Option<Trust>) = (said(config)?, said(managed)?);
+        Ok(match (flag, managed) {
+            (Some(false), _) | (_, Some(Trust::Deny)) => false,
+            (Some(true), _) => true,
+            (None, managed) => managed.or(config).unwrap_or(self.trust) == Trust::Allow,
+        })
     }
 
     fn take_project(&mut self, file: &File, trusted: bool) -> Result<(), Failure> {
@@ -229,14 +234,20 @@ impl Settings {
         Ok(())
     }
 
-    /// Takes a file's keys over, those that `wanted` lets through.
+    /// Takes a file's keys over, those that `wanted` lets through, and checks what it expects of the rules so far.
     fn take(&mut self, file: &File, mut wanted: impl FnMut(&str) -> bool) -> Result<(), Failure> {
+        let before = self.permissions.tests.len();
         if matches!(file.source, Source::File { layer: Layer::Given, .. }) && penguin::is_one(&file.tree) {
             let (tree, note) = penguin::translated(&file.tree).map_err(|wrong| file.source.failure(&wrong))?;
             self.notes.extend(note.map(|note| format!("{}: {note}", file.source)));
-            return self.take_map("", &tree, &file.source, &mut wanted);
+            self.take_map("", &tree, &file.source, &mut wanted)?;
+        } else {
+            self.take_map("", &file.tree, &file.source, &mut wanted)?;
         }
-        self.take_map("", &file.tree, &file.source, &mut wanted)
+        for test in &self.permissions.tests[before..] {
+            test.check(&self.permissions.rules).map_err(|what| test.source.failure(&Wrong::new(what)))?;
+        }
+        Ok(())
     }
 
     fn take_map(
@@ -275,13 +286,6 @@ impl Settings {
         let set = (key.set)(self, node, from);
         set.map_err(|wrong| from.failure(&if matches!(from, Source::Flag(_)) { wrong } else { wrong.of(key.path) }))?;
         self.record.0.push((key.path, node.value(), from.clone()));
-        Ok(())
-    }
-
-    fn check_tests(&self) -> Result<(), Failure> {
-        for test in &self.permissions.tests {
-            test.check(&self.permissions.rules).map_err(|what| test.source.failure(&Wrong::new(what)))?;
-        }
         Ok(())
     }
 }

@@ -25,5 +25,5 @@ pub(crate) use keys::KEYS;
 pub(crate) use layers::{Given, Layer, load};
 pub(crate) use node::Node;
 pub(crate) use reference::page;
-pub(crate) use selection::of_flag as tools_of_flag;
+pub(crate) use selection::{Selection, of_flag as tools_of_flag};
 pub(crate) use settings::{LoginUse, Model, Settings};

@@ -262,4 +262,13 @@ mod tests {
             assert!(!wrong.what.contains('\n'), "{wrong:?}");
         }
     }
+
+    proptest::proptest! {
+        #[test]
+        fn no_text_makes_the_reading_panic(text in "[ab:\\-\\[\\]{}&*!|>'\"#\n\t ~,?%@01.<]{0,60}") {
+            if let Err(wrong) = Node::parse(&text) {
+                assert!(!wrong.what.is_empty() && !wrong.what.contains('\n'), "{text:?}: {wrong:?}");
+            }
+        }
+    }
 }

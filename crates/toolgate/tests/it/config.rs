@@ -219,6 +219,7 @@ fn later_layers_replace_earlier_ones_and_rules_add_up() {
         "max_turns: 2\ntools:\n  builtin: [exec_command]\npermissions:\n  deny: [Bash(b *)]\n  allow: [Bash(c)]\n",
     );
     let extra = setting.write("extra.yaml", "permissions:\n  deny: [Bash(d *)]\n  mode: always-ask\n");
+    let trusting = setting.write("trusting.yaml", "trust: {default: allow}\n");
     let value = |shown: &Value, key: &str| shown[key]["value"].clone();
     let denied = |shown: &Value| {
         let each = shown["permissions.deny"].as_array().unwrap().iter();
@@ -261,6 +262,18 @@ fn later_layers_replace_earlier_ones_and_rules_add_up() {
     assert!(code == 4 && out.contains("deny-all"), "{out}");
     assert_eq!(value(&setting.shown(&["--no-trust"]), "max_turns"), 1);
 
+    for (managed, args, turns) in [
+        ("trust: {default: deny}\n", &["--trust"][..], 1),
+        ("trust: {default: ask}\n", &["--trust"], 2),
+        ("trust: {default: ask}\n", &[], 1),
+        ("", &["--config", &trusting], 2),
+        ("", &["--config", &trusting, "--no-trust"], 1),
+        ("trust: {default: deny}\n", &["--config", &trusting], 1),
+    ] {
+        setting.write("managed.yaml", managed);
+        assert_eq!(value(&setting.shown(args), "max_turns"), turns, "{managed} {args:?}");
+    }
+
     setting.project("trust:\n  default: allow\n");
     let (code, _, err) = setting.run(&["config", "check"]);
     assert!(code == 3 && err.contains("a project cannot say that it is trusted"), "{err}");
@@ -295,8 +308,10 @@ fn rules_decide_and_an_allow_rule_that_cannot_be_read_is_dropped_loudly() {
 
     let tests = "permissions:\n  allow: [Bash(git status)]\n  deny: [Bash(git push *)]\n  tests:\n    - {cmd: git status, expect: allow}\n    \
                  - {cmd: git push x, expect: deny}\n    - {cmd: ls, expect: ask}\n";
-    let (code, out, err) = Setting::user(tests).run(&["config", "check"]);
-    assert!(code == 0 && out.contains("rules: 2, tests of them: 3"), "{out}{err}");
+    let setting = Setting::user(tests);
+    setting.project("permissions:\n  ask: [Bash(git status)]\n");
+    let (code, out, err) = setting.run(&["config", "check"]);
+    assert!(code == 0 && out.contains("rules: 3, tests of them: 3"), "{out}{err}");
 }
 
 #[test]
