@@ -16,6 +16,12 @@ impl Surroundings {
         Self { vars: std::env::vars_os().collect() }
     }
 
+    /// An environment of a test's own.
+    #[cfg(test)]
+    pub(crate) fn of(vars: &[(&str, &str)]) -> Self {
+        Self { vars: vars.iter().map(|(name, value)| (name.into(), value.into())).collect() }
+    }
+
     /// A variable as text; an empty one counts as unset.
     pub(crate) fn get(&self, name: &str) -> Option<String> {
         let (_, value) = self.vars.iter().find(|(known, _)| known == name)?;

@@ -26,4 +26,6 @@ pub(crate) use layers::{Given, Layer, load};
 pub(crate) use node::Node;
 pub(crate) use reference::page;
 pub(crate) use selection::{Selection, of_flag as tools_of_flag};
+#[cfg(test)]
+pub(crate) use settings::ModelRef;
 pub(crate) use settings::{LoginUse, Model, Settings};

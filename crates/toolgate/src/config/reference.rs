@@ -1,6 +1,7 @@
 //! The reference page: what `docs/configuration.md` holds and `toolgate config reference` prints, written from [`KEYS`].
 
 use super::keys::KEYS;
+use crate::models::VENDORS;
 
 const HEAD: &str = "# Configuration
 
@@ -31,14 +32,29 @@ well-known provider whose key is in the environment or in the file of keys, else
 port of this machine, that server's first model. `toolgate models` shows what can be used, why, and what is missing for the rest.
 
 A key comes from the variable that the model's `api_key_env` names, else from the provider's own variable, else from
-`$XDG_CONFIG_HOME/toolgate/keys.yaml`: a map of keys by provider, which only its owner may read (mode 0600).
+`$XDG_CONFIG_HOME/toolgate/keys.yaml`: a map of keys by provider, which only its owner may read (mode 0600). Where
+`OPENAI_BASE_URL` or `--base-url` leads elsewhere, `openai` speaks `openai-chat`.
 
+";
+
+const KEYS_HEAD: &str = "
 ## Keys
 ";
 
 /// The whole page.
 pub(crate) fn page() -> String {
     let mut page = HEAD.to_owned();
+    page.push_str(
+        "| well-known provider | wire | its key | its address instead | its default model |\n|---|---|---|---|---|\n",
+    );
+    for vendor in VENDORS {
+        let keys: Vec<String> = vendor.keys.iter().map(|name| format!("`${name}`")).collect();
+        let address = vendor.base_variable.map_or_else(String::new, |name| format!("`${name}`"));
+        let line =
+            [vendor.name, vendor.api.as_str(), &keys.join(", "), &address, &format!("`{}`", vendor.model)].join(" | ");
+        page.push_str(&format!("| {line} |\n"));
+    }
+    page.push_str(KEYS_HEAD);
     for key in KEYS {
         let also = [
             key.flag.map(|flag| format!("`{}`", flag.replace(", ", "`, `"))),

@@ -313,3 +313,115 @@ fn proxy_for(base_url: &str, surroundings: &Surroundings) -> Option<String> {
     let proxy = if base_url.starts_with("https:") { either("HTTPS_PROXY") } else { either("HTTP_PROXY") };
     proxy.or_else(|| either("ALL_PROXY")).filter(|_| !exempt && !local)
 }
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::config::ModelRef;
+
+    const OPENAI_KEY: (&str, &str) = ("OPENAI_API_KEY", "k-openai");
+    const CLAUDE_KEY: (&str, &str) = ("ANTHROPIC_API_KEY", "k-anthropic");
+    const BASE: (&str, &str) = ("OPENAI_BASE_URL", "http://base/v1");
+
+    fn settings() -> Settings {
+        let entry = |provider: &str, id: &str| Model {
+            provider: provider.into(),
+            id: id.into(),
+            api: Some(Api::AnthropicMessages),
+            base_url: Some("http://mine".into()),
+            api_key_env: Some("MINE".into()),
+            vision: Some(false),
+            context_window: Some(9),
+            max_tokens: None,
+            thinking: None,
+        };
+        Settings { models: vec![entry("mine", "org/m"), entry("other", "n")], ..Settings::default() }
+    }
+
+    /// A model of the command line, the wire, the address and the key that come of it.
+    #[test]
+    fn a_name_leads_to_its_provider_wire_address_and_key() {
+        let asked = |model: &str| Asked { model: Some(model.into()), ..Asked::default() };
+        let at = |model: &str, url: &str| Asked { base_url: Some(url.into()), ..asked(model) };
+        let by = |model: &str, provider: &str| Asked { provider: Some(provider.into()), ..asked(model) };
+        let mine = ("MINE", "k-mine");
+        for (asked, vars, wanted) in [
+            (asked("x"), &[OPENAI_KEY][..], "openai x openai-responses https://api.openai.com/v1 k-openai"),
+            (asked("x"), &[BASE], "openai x openai-chat http://base/v1 -"),
+            (asked("x"), &[CLAUDE_KEY], "anthropic x anthropic-messages https://api.anthropic.com k-anthropic"),
+            (
+                asked("claude-x"),
+                &[OPENAI_KEY, CLAUDE_KEY, BASE],
+                "anthropic claude-x anthropic-messages https://api.anthropic.com k-anthropic",
+            ),
+            (asked("claude-x"), &[OPENAI_KEY, BASE], "openai claude-x openai-chat http://base/v1 k-openai"),
+            (
+                asked("openrouter/a/b"),
+                &[("OPENROUTER_API_KEY", "k-r")],
+                "openrouter a/b openai-chat https://openrouter.ai/api/v1 k-r",
+            ),
+            (asked("mine/org/m"), &[mine, OPENAI_KEY], "mine org/m anthropic-messages http://mine k-mine"),
+            (asked("org/m"), &[mine], "mine org/m anthropic-messages http://mine k-mine"),
+            (asked("unknown/m"), &[OPENAI_KEY], "openai unknown/m openai-responses https://api.openai.com/v1 k-openai"),
+            (at("openai/m", "http://u/v1"), &[OPENAI_KEY], "openai openai/m openai-chat http://u/v1 k-openai"),
+            (at("m", "http://u/v1"), &[], "openai m openai-chat http://u/v1 -"),
+            (
+                by("m", "anthropic"),
+                &[CLAUDE_KEY, ("ANTHROPIC_BASE_URL", "http://c")],
+                "anthropic m anthropic-messages http://c k-anthropic",
+            ),
+            (by("m", "local"), &[OPENAI_KEY, BASE], "local m openai-chat http://base/v1 k-openai"),
+            (by("n", "other"), &[mine, BASE], "other n anthropic-messages http://mine k-mine"),
+        ] {
+            let found = find(&asked, &settings(), &Surroundings::of(vars)).unwrap();
+            let key = found.endpoint.key.as_deref().unwrap_or("-");
+            let line =
+                [&found.id.provider, &found.id.model, found.api.as_str(), &found.endpoint.base_url, key].join(" ");
+            assert_eq!(line, wanted, "{asked:?}");
+        }
+    }
+
+    #[test]
+    fn a_key_goes_to_nobody_else() {
+        let vars = Surroundings::of(&[OPENAI_KEY]);
+        let mut settings = settings();
+        settings.models[1].api_key_env = None;
+        let asked = Asked { model: Some("other/n".into()), ..Asked::default() };
+        assert_eq!(
+            find(&asked, &settings, &vars).unwrap().endpoint.key,
+            None,
+            "the address of an entry gets its own key only"
+        );
+        let asked = Asked { model: Some("mine/org/m".into()), ..Asked::default() };
+        assert!(find(&asked, &settings, &vars).is_err(), "a key that is asked for has to be there");
+    }
+
+    #[test]
+    fn flags_come_before_the_session_and_the_session_before_the_configuration() {
+        let vars = Surroundings::of(&[OPENAI_KEY, CLAUDE_KEY, ("MINE", "k")]);
+        let id = |provider: &str, model: &str| ModelId { provider: provider.into(), model: model.into() };
+        let mut settings = settings();
+        let chosen = |asked: &Asked, settings: &Settings| find(asked, settings, &vars).unwrap().id;
+        let mut asked = Asked::default();
+        assert_eq!(chosen(&asked, &settings).provider, "openai");
+        settings.default_model = Some(ModelRef(id("other", "n")));
+        assert_eq!(chosen(&asked, &settings), id("other", "n"));
+        asked.before = Some(id("anthropic", "m"));
+        assert_eq!(chosen(&asked, &settings), id("anthropic", "m"));
+        asked.model = Some("gpt-x".into());
+        assert_eq!(chosen(&asked, &settings), id("openai", "gpt-x"));
+    }
+
+    #[test]
+    fn an_address_is_shown_without_its_password() {
+        for (text, shown) in [
+            ("http://u:p@host/v1", "http://[hidden]@host/v1"),
+            ("http://u@host", "http://[hidden]@host"),
+            ("http://host/a@b", "http://host/a@b"),
+            ("http://a@b@host/x", "http://[hidden]@host/x"),
+            ("a@b", "a@b"),
+        ] {
+            assert_eq!(without_password(text), shown);
+        }
+    }
+}
