@@ -107,6 +107,14 @@ impl Rebuilt {
             reading.skim(file);
         }
         reading.read(newest);
+        // A crash between a new context's head and its opening: what closed the file before opens it still.
+        if reading.has_nothing()
+            && let Some(file) = before.last()
+        {
+            let mut closing = Reading::default();
+            closing.read(file);
+            reading.open_with(closing);
+        }
         reading.finish().ok_or_else(|| {
             let torn = memchr::memchr(b'\n', newest).unwrap_or(newest.len());
             let alone = newest.len() <= torn + 1 && torn > 0;

@@ -72,6 +72,18 @@ impl Reading {
         }
     }
 
+    /// Whether a head was read and nothing that was said behind it.
+    pub(super) fn has_nothing(&self) -> bool {
+        self.meta.is_some() && self.items.is_empty() && self.closed.is_none() && self.later.is_empty()
+    }
+
+    /// Takes over what the file before was closed with, if it was.
+    pub(super) fn open_with(&mut self, before: Self) {
+        if before.closed.is_some() {
+            (self.items, self.closed, self.usage) = (before.items, before.closed, before.usage);
+        }
+    }
+
     /// Reads of an older file what still matters. Only the lines that may hold it are parsed.
     pub(super) fn skim(&mut self, bytes: &[u8]) {
         let wanted = [memmem::Finder::new("\"approval_decision\""), memmem::Finder::new("\"tool_call\"")];

@@ -148,3 +148,36 @@ fn a_record_that_a_crash_tore_costs_itself_and_is_covered() {
     assert!(code == 0 && out.contains("are covered by a repair"), "{out}");
     check_trace(&place, "torn");
 }
+
+#[test]
+fn killed_after_any_record_of_a_compaction_nothing_that_was_said_is_lost() {
+    let mut crashes = 0;
+    // The second run goes on counting in the first file and begins anew in the second, so low numbers crash in the new context.
+    for seq in 1.. {
+        let place = Place::new();
+        let config = place.work().join("short.yaml");
+        std::fs::write(&config, "compaction:\n  max_turns: 1\n").unwrap();
+        let script = place.script(&json!([{ "text": "first" }, { "text": "[summary]they said one[/summary]" }]));
+        let go = |prompt: &str, continued: &[&str], kill_after| {
+            let args = ["run", prompt, "--api", "script", "--model", &script, "--config", config.to_str().unwrap()];
+            run(&place, &[&args[..], continued].concat(), kill_after)
+        };
+        assert_eq!(go("one", &[], None).0, 0);
+        let (code, _, err) = go("two", &["-c"], Some(seq));
+        if code != KILLED {
+            assert!(code == 0 && crashes > 12, "{crashes} crashes: {code} {err}");
+            break;
+        }
+        crashes += 1;
+        let (code, out, err) = go("three", &["-c"], None);
+        assert_eq!(code, 0, "killed after record {seq}: {out}{err}");
+        let id = place.records()[0]["payload"]["session_id"].as_str().unwrap().to_owned();
+        let (code, out, err) = place.run(&["trace", "verify", &id]);
+        assert_eq!(code, 0, "{seq}: {out}{err}");
+        let newest = place.records();
+        let said: Vec<&str> = newest.iter().filter_map(|record| record["payload"]["text"].as_str()).collect();
+        let opened =
+            said.first().is_some_and(|text| text.starts_with("[context_summary]") && text.contains("said one"));
+        assert!(opened && said.contains(&"three"), "killed after record {seq}: {said:?}");
+    }
+}

@@ -65,7 +65,8 @@ impl Place {
         let days = std::fs::read_dir(&traces).unwrap().flatten();
         let mut files: Vec<_> =
             days.flat_map(|day| std::fs::read_dir(day.path()).unwrap().flatten()).map(|file| file.path()).collect();
-        files.sort_by_key(|file| std::fs::metadata(file).unwrap().modified().unwrap());
+        // Two files of one session may be as new as each other.
+        files.sort_by_key(|file| (std::fs::metadata(file).unwrap().modified().unwrap(), file.clone()));
         files.pop().expect("a trace")
     }
 
