@@ -81,8 +81,10 @@ impl Story {
         match event {
             Event::RequestBegin(_) => state.asks_model = true,
             Event::RequestEnd(_) => state.asks_model = false,
-            // The question is put by whoever asks; what it is about needs no second name.
-            Event::ApprovalRequest(asked) => drop(state.named.remove(&asked.tool_call_id)),
+            // Should it be denied, what was denied is told by what it would have done: other results may stand between.
+            Event::ApprovalRequest(asked) => {
+                state.named.insert(asked.tool_call_id.clone(), asked.summary.clone());
+            }
             Event::CallStarted(started) => {
                 state.named.remove(&started.tool_call_id);
                 let id = started.tool_call_id.clone();
