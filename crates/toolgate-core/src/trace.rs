@@ -27,9 +27,11 @@ impl Head {
         Self([0; 32])
     }
 
-    /// The head of a file whose records carry no hashes: the SHA-256 of all its bytes.
-    pub fn of_unchained(bytes: &[u8]) -> Self {
-        Self(Sha256::digest(bytes).into())
+    /// The head of a file whose records carry no hashes: the SHA-256 of all its bytes, which may come in parts.
+    pub fn of_unchained<'a>(parts: impl IntoIterator<Item = &'a [u8]>) -> Self {
+        let mut hasher = Sha256::new();
+        parts.into_iter().for_each(|part| hasher.update(part));
+        Self(hasher.finalize().into())
     }
 
     /// Reads 64 hex digits.
@@ -153,6 +155,8 @@ pub fn verify(bytes: &[u8]) -> Result<Verified, Broken> {
         torn: None,
     };
     let mut garbage: Option<Garbage> = None;
+    // What the last hash covers.
+    let mut last: &[u8] = &[];
     let mut start = 0;
     let mut number = 0;
     while start < bytes.len() {
@@ -167,7 +171,7 @@ pub fn verify(bytes: &[u8]) -> Result<Verified, Broken> {
                 // A file of our own that was torn in its first record still starts from nothing.
                 let torn_first = covered.is_some() && chain.records == 0;
                 if !chain.chained && start > 0 && !torn_first {
-                    chain.head = Head::of_unchained(&bytes[..start]);
+                    chain.head = Head::of_unchained([&bytes[..start]]);
                     garbage = None;
                 }
                 if chain.head.next(content) != hash {
@@ -178,7 +182,7 @@ pub fn verify(bytes: &[u8]) -> Result<Verified, Broken> {
                 }
                 chain.repaired += covered.map_or(0, |garbage| garbage.length());
                 chain.chained = true;
-                chain.sealed = is_event(content, "seal");
+                last = content;
                 chain.head = hash;
                 chain.records += 1;
                 chain.next_seq = seq + 1;
@@ -206,6 +210,7 @@ pub fn verify(bytes: &[u8]) -> Result<Verified, Broken> {
         Some(Garbage { line, .. }) if chain.chained => return Err(Broken::Garbage { line }),
         _ => {}
     }
+    chain.sealed = is_event(last, "seal");
     Ok(chain)
 }
 
@@ -261,8 +266,11 @@ fn is_object(line: &[u8]) -> bool {
 
 /// The last `seq` member of a record's content.
 fn seq_of(content: &[u8]) -> Option<u64> {
-    let text = std::str::from_utf8(content).ok()?;
-    text[text.rfind("\"seq\":")? + 6..].parse().ok()
+    /// The member's name and the most digits that it can have; bytes.
+    const LONGEST: usize = 6 + 20;
+    let tail = &content[content.len().saturating_sub(LONGEST)..];
+    let digits = &tail[memchr::memmem::rfind(tail, b"\"seq\":")? + 6..];
+    std::str::from_utf8(digits).ok()?.parse().ok()
 }
 
 /// Checks that a file ends where the caller knows it ended.
@@ -371,7 +379,7 @@ mod tests {
         let plain = format!("{A}\n{A}\n");
         let found = verify(plain.as_bytes()).unwrap();
         assert!(!found.chained);
-        let mut head = Head::of_unchained(plain.as_bytes());
+        let mut head = Head::of_unchained([plain.as_bytes()]);
         let mut bytes = plain.into_bytes();
         bytes.extend_from_slice(seal_line(&mut head, 3, SEAL).as_bytes());
         let found = verify(&bytes).unwrap();

@@ -232,6 +232,21 @@ pub fn now() -> String {
     jiff::Timestamp::now().strftime("%Y-%m-%dT%H:%M:%S.%3fZ").to_string()
 }
 
+/// A session that was opened to go on.
+pub struct Resumed {
+    /// Its newest file.
+    pub file: TraceFile,
+    /// The bytes of all its files in order, as they were found.
+    pub files: Vec<Vec<u8>>,
+    /// What verifying the newest one found.
+    pub found: Verified,
+}
+
+/// A timestamp in milliseconds since 1970; `None` for what is none.
+pub fn millis_of(timestamp: &str) -> Option<i64> {
+    timestamp.parse::<jiff::Timestamp>().ok().map(jiff::Timestamp::as_millisecond)
+}
+
 /// One trace file, locked while it is open.
 pub struct TraceFile {
     path: PathBuf,
@@ -306,7 +321,7 @@ impl TraceFile {
     ///
     /// # Errors
     /// As [`TraceFile::resume`].
-    pub fn resume_session(one: &Path, secrets: &[String]) -> Result<(Self, Vec<Vec<u8>>), TraceError> {
+    pub fn resume_session(one: &Path, secrets: &[String]) -> Result<Resumed, TraceError> {
         let mut paths = files_of(one);
         while let Some(newest) = paths.pop() {
             let (mut trace, found, bytes) = Self::open(&newest)?;
@@ -321,7 +336,7 @@ impl TraceFile {
             };
             let mut files = paths.iter().map(read).collect::<Result<Vec<_>, _>>()?;
             files.push(bytes);
-            return Ok((trace, files));
+            return Ok(Resumed { file: trace, files, found });
         }
         Err(TraceError::Io { path: one.to_owned(), what: "opened", reason: "there is no such file".into() })
     }
@@ -344,11 +359,8 @@ impl TraceFile {
             self.write(b"\n")?;
         }
         if !found.chained && !bytes.is_empty() && found.records > 0 {
-            let mut all = bytes.to_vec();
-            if unterminated {
-                all.push(b'\n');
-            }
-            self.head = Head::of_unchained(&all);
+            let newline: &[u8] = if unterminated { b"\n" } else { b"" };
+            self.head = Head::of_unchained([bytes, newline]);
         }
         let Some((offset, length)) = found.torn else { return Ok(()) };
         let torn = &bytes[offset as usize..(offset + length) as usize];
@@ -558,7 +570,7 @@ mod tests {
 
         // A crash before its first record: what came before is gone on with, and its number is not used again.
         std::fs::write(&second, "{\"torn").unwrap();
-        let (file, files) = TraceFile::resume_session(&first, &["a-known-secret".to_owned()]).unwrap();
+        let Resumed { file, files, .. } = TraceFile::resume_session(&first, &["a-known-secret".to_owned()]).unwrap();
         assert_eq!((file.path(), files.len()), (first.as_path(), 1));
         let journal = Journal::new(Some(file), Arc::new(Unwatched));
         journal.rotate().unwrap();
@@ -567,7 +579,7 @@ mod tests {
         assert_eq!(files_of(&second), [first.clone(), second, third.clone()]);
         assert!(std::fs::read_to_string(&third).unwrap().contains("b, [redacted]"));
         drop(journal);
-        let (file, files) = TraceFile::resume_session(&first, &[]).unwrap();
+        let Resumed { file, files, .. } = TraceFile::resume_session(&first, &[]).unwrap();
         assert_eq!((file.path(), files.len()), (third.as_path(), 3));
     }
 }

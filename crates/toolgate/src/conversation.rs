@@ -7,15 +7,12 @@ use toolgate_agent::{
     history::Rebuilt,
     session::{RunEnd, Session, SessionSetup},
 };
-use toolgate_core::{
-    approval::ApprovalMode,
-    trace::{check_head, verify},
-};
+use toolgate_core::{approval::ApprovalMode, trace::check_head};
 use toolgate_runtime::{
     approver::Approver,
     environment::Environment,
     ids,
-    trace::{Observer, TraceError, TraceFile},
+    trace::{Observer, Resumed, TraceError, TraceFile},
     workspace::Workspace,
 };
 
@@ -93,14 +90,13 @@ impl Opened {
             .hint("toolgate trace list shows the sessions; those of kind `run` go on"));
         }
         let workspace = wiring::workspace(Some(folder.unwrap_or(&entry.workspace)))?;
-        let (file, files) = TraceFile::resume_session(&entry.trace, secrets)?;
+        let Resumed { file, files, found } = TraceFile::resume_session(&entry.trace, secrets)?;
         file.path().clone_into(&mut entry.trace);
         let bytes: Vec<&[u8]> = files.iter().map(Vec::as_slice).collect();
         // After a crash the index knows an older head than the file; after an orderly end the two must agree.
         if let Some(head) = entry.head.as_ref().filter(|_| entry.status != "running") {
             let path = entry.trace.clone();
-            let whole = verify(bytes.last().copied().unwrap_or_default()).and_then(|found| check_head(&found, head));
-            whole.map_err(|broken| Failure::from(TraceError::Broken { path, broken }))?;
+            check_head(&found, head).map_err(|broken| Failure::from(TraceError::Broken { path, broken }))?;
         }
         let rebuilt = Rebuilt::read_files(&bytes).map_err(|error| Failure::run(error.to_string()))?;
         let (file, secrets) = (Some(file), secrets.to_owned());

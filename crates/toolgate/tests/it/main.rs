@@ -15,3 +15,4 @@ mod kill;
 mod pty;
 mod support;
 mod tidy;
+mod trace;

@@ -56,7 +56,8 @@ impl File {
     }
 }
 
-fn named(names: &[String], surroundings: &Surroundings) -> (Vec<PathBuf>, Option<Indexed>) {
+/// Where what was named stands: one session's id, or files in order.
+pub(super) fn named(names: &[String], surroundings: &Surroundings) -> (Vec<PathBuf>, Option<Indexed>) {
     let sessions = match surroundings.state_folder() {
         Some(_) => state(surroundings).map(|state| state.sessions()).unwrap_or_default(),
         None => Vec::new(),

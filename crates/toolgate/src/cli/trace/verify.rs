@@ -34,7 +34,7 @@ pub(super) fn check(files: &Files, head: Option<String>) -> Result<u8, Failure> 
     Ok(code)
 }
 
-fn described(verified: &Verified) -> String {
+pub(super) fn described(verified: &Verified) -> String {
     let mut parts = vec![format!("{} records", verified.records)];
     if !verified.chained {
         parts.push("unchained: the records carry no hashes, so nothing can be proved".into());
