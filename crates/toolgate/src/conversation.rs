@@ -74,10 +74,7 @@ impl Opened {
 
     /// The session of an id, or of a trace file; `folder` says where the tools are bound to when not where they were.
     pub(crate) fn named(state: State, name: &str, folder: Option<&Path>, secrets: &[String]) -> Result<Self, Failure> {
-        let entry = state.session(name).or_else(|| Indexed::of_file(name)).ok_or_else(|| {
-            Failure::usage(format!("there is no session {name}"))
-                .hint("toolgate trace list shows the sessions that there are; the path of a trace will do too")
-        })?;
+        let entry = state.session(name).map_or_else(|| Indexed::of_file(name), Ok)?;
         Self::entry(state, entry, folder, secrets)
     }
 

@@ -20,7 +20,7 @@ use toolgate_core::{
     call::Digest,
     message::{Body, Message},
 };
-use toolgate_runtime::trace::now;
+use toolgate_runtime::trace::{files_of, now};
 
 use crate::failure::Failure;
 
@@ -71,15 +71,31 @@ impl Indexed {
         Self { session_id, kind: kind.to_owned(), workspace, trace, head, status, updated, kept: Kept::default() }
     }
 
-    /// A trace that no index knows, such as one that came from elsewhere: it goes on where it stands. None when the file has no head.
-    pub(crate) fn of_file(path: &str) -> Option<Self> {
-        let path = Path::new(path).canonicalize().ok()?;
-        let mut first = Vec::new();
-        let file = fs::File::open(&path).ok()?;
-        BufReader::new(file.take(LONGEST_HEAD)).read_until(b'\n', &mut first).ok()?;
-        let message = Message::from_json(std::str::from_utf8(&first).ok()?).ok()?;
-        let Body::SessionMeta(meta) = message.body else { return None };
-        Some(Self::new("run", meta.session_id, meta.workspace.into(), path))
+    /// A trace that no index knows, such as one that came from elsewhere: it goes on where it stands.
+    pub(crate) fn of_file(name: &str) -> Result<Self, Failure> {
+        let path = Path::new(name).canonicalize().map_err(|_| {
+            Failure::usage(format!("there is no session {name}"))
+                .hint("toolgate trace list shows the sessions that there are; the path of a trace will do too")
+        })?;
+        let files = files_of(&path);
+        let newest = files.last().unwrap_or(&path);
+        let no_session = |what: String| {
+            Failure::run(format!("{what}, so there is no session to go on with"))
+                .hint("toolgate trace show FILE shows what is there")
+        };
+        let head = head_of(newest).or_else(|bytes| {
+            // toolgate writes a new file's head before anything counts on it, so a torn one costs nothing and the file before goes on.
+            // Another program's torn head is all that is left of what it went on with.
+            let before = files.iter().rev().skip(1).find_map(|file| head_of(file).ok());
+            before.filter(|head| head.extra.contains_key("hash")).ok_or_else(|| {
+                let place = newest.display();
+                no_session(format!("the first record of {place} (line 1, {bytes} bytes) is torn, or none at all"))
+            })
+        })?;
+        match head.body {
+            Body::SessionMeta(meta) => Ok(Self::new("run", meta.session_id, meta.workspace.into(), path)),
+            _ => Err(no_session(format!("the first record of {} is no session_meta", newest.display()))),
+        }
     }
 }
 
@@ -147,6 +163,15 @@ impl State {
     pub(crate) fn session(&self, id: &str) -> Option<Indexed> {
         self.sessions().into_iter().find(|entry| entry.session_id == id)
     }
+}
+
+/// The first record of a file, or how many bytes stand in its place.
+fn head_of(path: &Path) -> Result<Message, usize> {
+    let mut first = Vec::new();
+    if let Ok(file) = fs::File::open(path) {
+        let _ = BufReader::new(file.take(LONGEST_HEAD)).read_until(b'\n', &mut first);
+    }
+    Message::from_line(first.trim_ascii_end()).ok_or(first.len())
 }
 
 fn read_folder(folder: &Path) -> Vec<Indexed> {

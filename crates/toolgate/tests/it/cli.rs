@@ -62,7 +62,10 @@ fn the_demo_is_a_whole_session_with_one_call_denied() {
     assert!(code == 0 && !out.contains("not sealed"), "{out}");
     let (code, out, _) = place.run(&["trace", "show", trace]);
     assert!(
-        code == 0 && out.contains("deny call_3_1") && out.contains("sandbox") && out.contains("sealed: completed"),
+        code == 0
+            && out.contains("[call_3_1] deny (rule)")
+            && out.contains("sandbox")
+            && out.contains("sealed: completed"),
         "{out}"
     );
     assert_eq!(

@@ -138,5 +138,11 @@ fn a_session_whose_head_is_torn_says_which_record_it_is() {
     let (code, _, err) = place.run(&["trace", "show", "--json", path.to_str().unwrap()]);
     assert!(code != 0 || err.contains("torn"), "{err}");
     let (code, _, err) = place.run(&["run", "x", "-r", path.to_str().unwrap(), "-C", "."]);
-    assert!(code != 0 && err.contains("error: "), "{err}");
+    assert!(code == 1 && err.contains("s_001.jsonl (line 1, 58 bytes) is torn") && err.contains("hint: "), "{err}");
+
+    // The same where the torn file goes on from a whole one of the same program.
+    let first = penguin(&place, "t", &[r#"{"type":"text","role":"user","text":"go","stop_reason":"completed"}"#]);
+    std::fs::write(place.work().join("t_002.jsonl"), "{\"timest").unwrap();
+    let (code, _, err) = place.run(&["run", "x", "-r", &first, "-C", "."]);
+    assert!(code == 1 && err.contains("t_002.jsonl (line 1, 9 bytes) is torn"), "{err}");
 }
