@@ -144,5 +144,5 @@ fn a_session_whose_head_is_torn_says_which_record_it_is() {
     let first = penguin(&place, "t", &[r#"{"type":"text","role":"user","text":"go","stop_reason":"completed"}"#]);
     std::fs::write(place.work().join("t_002.jsonl"), "{\"timest").unwrap();
     let (code, _, err) = place.run(&["run", "x", "-r", &first, "-C", "."]);
-    assert!(code == 1 && err.contains("t_002.jsonl (line 1, 9 bytes) is torn"), "{err}");
+    assert!(code == 1 && err.contains("t_002.jsonl (line 1, 8 bytes) is torn"), "{err}");
 }
