@@ -39,7 +39,7 @@ pub use compaction::{Compacted, CompactionMode, CompactionOptions};
 pub(crate) use compaction::{opening, summary_in};
 use quarantine::{Suspicion, take_out};
 pub(crate) use retry::Attempts;
-use retry::aborted;
+use retry::{aborted, broken_off};
 pub use steering::{Steering, Ticket};
 
 /// How long the first request has to leave before anything else may take the processor: the login shell is read beside the model's
@@ -437,7 +437,12 @@ impl Session {
                         Compacted::Failed(_) | Compacted::Nothing(_) => return Ok(RunStatus::Failed(error)),
                     }
                 }
-                TurnEnd::Failed { error, .. } => return Ok(RunStatus::Failed(error)),
+                TurnEnd::Failed { error, partial, .. } => {
+                    if !partial.is_empty() {
+                        self.history.push(broken_off(&partial));
+                    }
+                    return Ok(RunStatus::Failed(error));
+                }
             };
             overflowed = false;
             let Answered { messages, text, calls, cut, stop, .. } = answered;
@@ -484,13 +489,13 @@ impl Session {
             match end? {
                 TurnEnd::Failed { error, partial, retry_in: None } => {
                     if !take_out(&error, &mut self.suspicion, &mut self.history, self.accepted) {
-                        return Ok(TurnEnd::Failed { error, partial, retry_in: None });
+                        return Ok(TurnEnd::Failed { error, partial: attempts.arrived(partial), retry_in: None });
                     }
                 }
                 TurnEnd::Failed { partial, retry_in: Some(wait), .. } => {
                     attempts.fail(partial);
                     if !self.wait(wait, interrupt).await {
-                        return Ok(TurnEnd::Interrupted { partial: String::new() });
+                        return Ok(TurnEnd::Interrupted { partial: attempts.arrived(String::new()) });
                     }
                 }
                 TurnEnd::Answered(answered) => {

@@ -35,14 +35,14 @@ impl Attempts {
         self.failed + 1
     }
 
-    /// How long to wait before asking again after this failure; `None` when asking again is of no use or was tried often enough. What
-    /// the provider asks for counts more than the ladder.
+    /// How long to wait before asking again after this failure; `None` when asking again is of no use or was tried often enough. A
+    /// provider that asks for more than the ladder gives gets it.
     pub(crate) fn wait_after(&self, error: &ProviderError) -> Option<Duration> {
         if !error.is_retryable() || self.failed >= MAX_RETRIES {
             return None;
         }
         let ladder = FIRST_WAIT.saturating_mul(1 << self.failed).min(LONGEST_WAIT);
-        let wait = error.retry_after_ms.map_or(ladder, Duration::from_millis);
+        let wait = error.retry_after_ms.map_or(ladder, Duration::from_millis).max(ladder);
         (wait <= LONGEST_ASKED_FOR).then_some(wait)
     }
 
@@ -57,6 +57,11 @@ impl Attempts {
         if !partial.is_empty() {
             self.partial = partial;
         }
+    }
+
+    /// What came of this attempt, or else of one before it.
+    pub(super) fn arrived(&self, partial: String) -> String {
+        if partial.is_empty() { self.partial.clone() } else { partial }
     }
 
     /// What the model is told of the attempt that failed, if anything had come of it. It stands in the request and nowhere else.
@@ -74,6 +79,13 @@ impl Attempts {
 pub(super) fn aborted(partial: &str) -> ModelMessage {
     synthetic(format!(
         "[turn_aborted]\nThe user stopped your answer. None of its calls ran. This much had arrived:\n{partial}"
+    ))
+}
+
+/// What the model is told of an answer that broke off for good.
+pub(super) fn broken_off(partial: &str) -> ModelMessage {
+    synthetic(format!(
+        "[turn_aborted]\nYour answer broke off. None of its calls ran. This much had arrived:\n{partial}"
     ))
 }
 
@@ -104,6 +116,8 @@ mod tests {
         assert_eq!(waits(&error), [Some(2000), Some(4000), Some(8000), Some(16000), Some(30000), None]);
         let asked = ProviderError { retry_after_ms: Some(48_000), ..error.clone() };
         assert_eq!(waits(&asked)[..2], [Some(48_000), Some(48_000)]);
+        let at_once = ProviderError { retry_after_ms: Some(0), ..error.clone() };
+        assert_eq!(waits(&at_once)[..2], [Some(2_000), Some(4_000)], "a crowd that all come back at once helps nobody");
         let tomorrow = ProviderError { retry_after_ms: Some(86_400_000), ..error };
         assert_eq!(waits(&tomorrow)[0], None, "a person should be told instead");
     }

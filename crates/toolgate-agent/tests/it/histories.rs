@@ -320,7 +320,7 @@ fn alphabet(asked: &Asked<'_>) -> Vec<ModelMessage> {
 }
 
 /// What each provider holds a conversation to; calls as (id, name), in order.
-fn broken_rule(api: Api, items: &[Value]) -> Option<&'static str> {
+pub fn broken_rule(api: Api, items: &[Value]) -> Option<&'static str> {
     let (mut open, mut used): (Vec<Value>, Vec<Value>) = (Vec::new(), Vec::new());
     let mut before = Value::Null;
     for item in items {

@@ -8,4 +8,5 @@ mod recordings;
 mod replay;
 mod requests;
 mod session;
+mod switch;
 mod wires;

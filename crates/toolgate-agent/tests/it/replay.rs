@@ -68,7 +68,7 @@ fn messages_of(events: Vec<ModelEvent>) -> Vec<ModelMessage> {
 }
 
 /// All texts of a body's members with this name.
-fn texts_of(body: &Value, name: &str, found: &mut Vec<String>) {
+pub fn texts_of(body: &Value, name: &str, found: &mut Vec<String>) {
     match body {
         Value::Object(members) => {
             for (own, value) in members {

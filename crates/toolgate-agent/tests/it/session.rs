@@ -143,7 +143,7 @@ impl Play {
         part.lines.lock().unwrap().extend(lines);
         let steering = Arc::default();
         let file = TraceFile::create(&folder.path().join("s_001.jsonl"), &[]).unwrap();
-        let session = Session::begin(setup(&part, &folder, &steering, file, options)).unwrap();
+        let session = Session::begin(setup(Arc::new(part.clone()), &folder, &steering, file, options)).unwrap();
         *steering.lock().unwrap() = Some(session.steering());
         Self { part, folder, session, steering }
     }
@@ -176,8 +176,9 @@ impl Play {
     }
 }
 
-fn setup(
-    part: &Part,
+/// A session's parts: one tool, every call allowed, a trace of its own.
+pub fn setup(
+    provider: Arc<dyn Provider>,
     folder: &tempfile::TempDir,
     steering: &Arc<Mutex<Option<Steering>>>,
     file: TraceFile,
@@ -192,7 +193,7 @@ fn setup(
     let environment = Environment::new(Setup { registry, approver, journal: journal.clone(), ..Setup::new(workspace) });
     SessionSetup {
         id: "s".into(),
-        provider: Arc::new(part.clone()),
+        provider,
         environment: Arc::new(environment),
         journal,
         system: "Be brief.".into(),
@@ -226,7 +227,7 @@ async fn a_failure_is_tried_again_and_the_model_is_told_what_had_arrived() {
     let lines = vec![
         Line::Breaks("", failure(ErrorClass::Server, 503)),
         Line::Breaks("half an ans", failure(ErrorClass::Cut, 200)),
-        Line::Breaks("", ProviderError { retry_after_ms: Some(70), ..failure(ErrorClass::RateLimit, 429) }),
+        Line::Breaks("", ProviderError { retry_after_ms: Some(9_000), ..failure(ErrorClass::RateLimit, 429) }),
         Line::Says("done", &[]),
         Line::Says("again", &[]),
     ];
@@ -234,7 +235,7 @@ async fn a_failure_is_tried_again_and_the_model_is_told_what_had_arrived() {
     let start = tokio::time::Instant::now();
     let end = play.run("go").await;
     assert_eq!((end.text.as_str(), end.status.as_str(), end.turns), ("done", "completed", 1));
-    assert_eq!(start.elapsed(), Duration::from_millis(2000 + 4000 + 70));
+    assert_eq!(start.elapsed(), Duration::from_millis(2000 + 4000 + 9000));
     let asked = play.asked();
     assert_eq!([words(&asked[0].history), words(&asked[1].history)], [["go"], ["go"]]);
     for told in [&asked[2], &asked[3]] {
@@ -252,7 +253,7 @@ async fn a_failure_is_tried_again_and_the_model_is_told_what_had_arrived() {
         [
             (json!("failed"), json!(1), json!(2000)),
             (json!("malformed"), json!(2), json!(4000)),
-            (json!("failed"), json!(3), json!(70)),
+            (json!("failed"), json!(3), json!(9000)),
             (json!("completed"), json!(4), json!(null)),
         ]
     );
@@ -272,7 +273,16 @@ async fn what_lasts_ends_the_run_and_loses_nothing() {
     assert_eq!((start.elapsed().as_secs(), play.asked().len()), (2 + 4 + 8 + 16 + 30, 6));
     assert!(play.payloads("abort")[0]["reason"].as_str().unwrap().contains("host says no"));
     play.run("and now").await;
-    assert_eq!(last_words(&play.asked()), ["go", "and now"], "the prompt is carried over");
+    let carried = last_words(&play.asked());
+    assert_eq!(
+        (carried[0].as_str(), carried[2].as_str(), carried.len()),
+        ("go", "and now", 3),
+        "the prompt is carried over"
+    );
+    assert!(
+        carried[1].starts_with("[turn_aborted]") && carried[1].ends_with("\nx"),
+        "so is what had arrived: {carried:?}"
+    );
 }
 
 #[tokio::test(start_paused = true)]
@@ -563,7 +573,7 @@ async fn a_fork_says_on_its_own_what_was_said_so_far() {
     let folder = tempfile::tempdir().unwrap();
     let path = folder.path().join("f_001.jsonl");
     let file = TraceFile::create(&path, &[]).unwrap();
-    let mut setup = setup(&play.part, &folder, &Arc::default(), file, RunOptions::default());
+    let mut setup = setup(Arc::new(play.part.clone()), &folder, &Arc::default(), file, RunOptions::default());
     setup.id = "f".into();
     let mut fork = Session::fork(setup, rebuilt).unwrap();
     fork.run(Some("two"), &CancellationToken::new()).await.unwrap();
