@@ -406,3 +406,18 @@ fn a_fork_begins_with_what_was_said_and_leaves_the_other_session_alone() {
     let (code, _, err) = with(&["--fork", "x"]);
     assert!(code == 2 && err.contains("-r ID"), "{err}");
 }
+
+#[test]
+fn many_at_once_share_a_home() {
+    let place = Place::new();
+    let script = place.script(&json!([{ "calls": [["exec_command", { "cmd": "echo hi" }]] }, { "text": "done" }]));
+    let args = ["run", "go", "--api", "script", "--model", &script];
+    let start = |_| place.toolgate(&args).stdout(Stdio::piped()).stderr(Stdio::piped()).spawn().unwrap();
+    let children: Vec<_> = (0..12).map(start).collect();
+    for child in children {
+        let (code, out, err) = outcome(child.wait_with_output().unwrap());
+        assert_eq!((code, out.as_str()), (0, "done\n"), "{err}");
+    }
+    let (_, listed, _) = place.run(&["trace", "list", "--json"]);
+    assert_eq!(listed.lines().count(), 12, "each has its place in the index");
+}
