@@ -19,6 +19,7 @@ pub mod ids;
 pub mod output;
 pub mod process;
 mod race;
+mod redact;
 pub mod registry;
 pub mod tool;
 pub mod tools;

@@ -12,28 +12,12 @@ use std::{
     sync::{Arc, Mutex, MutexGuard, PoisonError},
 };
 
-use serde_json::Value;
 use toolgate_core::{
-    message::{Body, Event, Extra, Message, Repair, Seal},
+    message::{Body, Event, Extra, Message, ModelMessage, Partial, PartialEvent, Repair, Seal},
     trace::{Broken, Head, Verified, seal_line, verify},
 };
 
-/// The members of a record that hold what somebody wrote, and not a word of the protocol.
-const FREE_TEXT: &[&str] = &[
-    "text",
-    "thinking",
-    "arguments",
-    "output",
-    "summary",
-    "reason",
-    "rule",
-    "detail",
-    "error_message",
-    "system_prompt",
-    "images",
-    "image_url",
-    "data",
-];
+use crate::redact::{Pieces, Redactor};
 
 /// A session's record of what happened, and those who watch.
 pub struct Journal {
@@ -44,7 +28,13 @@ pub struct Journal {
 struct State {
     file: Option<TraceFile>,
     broken: Option<TraceError>,
+    /// Texts that are being shown in pieces.
+    open: Vec<(Piece, Pieces)>,
 }
+
+/// Which text a piece belongs to: what kind of message, and of which call.
+#[derive(PartialEq)]
+struct Piece(&'static str, Option<String>);
 
 /// Sees every message in order, after it was written. It must not block for long and must not record.
 pub trait Observer: Send + Sync {
@@ -99,7 +89,7 @@ pub enum TraceError {
 impl Journal {
     /// A journal that writes to a file, or only shows.
     pub fn new(file: Option<TraceFile>, observer: Arc<dyn Observer>) -> Self {
-        Self { state: Mutex::new(State { file, broken: None }), observer }
+        Self { state: Mutex::new(State { file, broken: None, open: Vec::new() }), observer }
     }
 
     /// Writes one message of the session itself, then shows it.
@@ -111,11 +101,15 @@ impl Journal {
         if let Some(broken) = &state.broken {
             return Err(broken.clone());
         }
-        let message = Message::new(now(), body);
+        let mut message = Message::new(now(), body);
         let mut seq = None;
         if let Some(file) = &mut state.file {
             match file.append(&message) {
-                Ok(number) => seq = Some(number),
+                Ok((number, redacted)) => {
+                    seq = Some(number);
+                    // What is seen is what is written.
+                    message = redacted.unwrap_or(message);
+                }
                 Err(error) => {
                     state.broken = Some(error.clone());
                     return Err(error);
@@ -127,10 +121,13 @@ impl Journal {
         Ok(())
     }
 
-    /// Shows a piece of a message that will be recorded when it is whole.
+    /// Shows a piece of a message that will be recorded when it is whole. Known secrets are taken out, also where pieces share one, so
+    /// a piece may come a little later than it was given.
     pub fn show(&self, body: impl Into<Body>) {
-        let _order = self.state();
-        self.observer.see(&Message::new(now(), body), None);
+        let mut state = self.state();
+        for body in state.without_secrets(body.into()) {
+            self.observer.see(&Message::new(now(), body), None);
+        }
     }
 
     /// Whether people watch what a call prints while it runs.
@@ -140,7 +137,8 @@ impl Journal {
 
     /// Shows people the newest output of a call; nothing is recorded.
     pub fn live(&self, call_id: &str, text: &str) {
-        self.observer.live(call_id, text);
+        let shown = self.state().file.as_ref().map(|file| file.redactor.so_far(text));
+        self.observer.live(call_id, shown.as_deref().unwrap_or(text));
     }
 
     /// Waits until everything recorded so far would survive a power cut.
@@ -227,6 +225,77 @@ pub fn files_of(one: &Path) -> Vec<PathBuf> {
     if found.is_empty() { vec![one.to_owned()] } else { found }
 }
 
+impl State {
+    /// A piece as it may be shown: one message mostly, none while all of it is held back, two when the end brings what was held back.
+    fn without_secrets(&mut self, body: Body) -> Vec<Body> {
+        let Some(redactor) = self.file.as_ref().map(|file| &file.redactor).filter(|redactor| !redactor.is_empty())
+        else {
+            return vec![body];
+        };
+        let Body::Model(mut message) = body else { return vec![body] };
+        let tag = message.tag();
+        let Some(partial) = partial_of(&mut message) else { return vec![Body::Model(message)] };
+        let piece = Piece(tag, partial.tool_call_id.clone());
+        let place = self.open.iter().position(|(own, _)| *own == piece);
+        match partial.event_type {
+            PartialEvent::Start => {
+                place.map(|place| self.open.swap_remove(place));
+                self.open.push((piece, Pieces::default()));
+            }
+            PartialEvent::Delta => {
+                let at = place.unwrap_or_else(|| {
+                    self.open.push((piece, Pieces::default()));
+                    self.open.len() - 1
+                });
+                if let Some(text) = text_of(partial) {
+                    *text = self.open[at].1.push(redactor, text);
+                    if text.is_empty() {
+                        return Vec::new();
+                    }
+                }
+            }
+            PartialEvent::Stop => {
+                let rest = place.map(|place| self.open.swap_remove(place).1.finish(redactor)).unwrap_or_default();
+                if !rest.is_empty() {
+                    let mut last = message.clone();
+                    if let Some(partial) = partial_of(&mut last) {
+                        (partial.event_type, partial.stop_reason) = (PartialEvent::Delta, None);
+                        *field_of(tag, partial) = Some(rest);
+                    }
+                    return vec![Body::Model(last), Body::Model(message)];
+                }
+            }
+        }
+        vec![Body::Model(message)]
+    }
+}
+
+fn partial_of(message: &mut ModelMessage) -> Option<&mut Partial> {
+    match message {
+        ModelMessage::PartialText(partial)
+        | ModelMessage::PartialThinking(partial)
+        | ModelMessage::PartialToolCall(partial)
+        | ModelMessage::PartialToolCallOutput(partial) => Some(partial),
+        _ => None,
+    }
+}
+
+/// The text that a piece brings, whichever kind of message it is of.
+fn text_of(partial: &mut Partial) -> Option<&mut String> {
+    let Partial { text, thinking, arguments, output, .. } = partial;
+    [text, thinking, arguments, output].into_iter().find_map(Option::as_mut)
+}
+
+/// Where a kind of message has its text.
+fn field_of<'a>(tag: &str, partial: &'a mut Partial) -> &'a mut Option<String> {
+    match tag {
+        "partial_text" => &mut partial.text,
+        "partial_thinking" => &mut partial.thinking,
+        "partial_tool_call" => &mut partial.arguments,
+        _ => &mut partial.output,
+    }
+}
+
 /// Now, as OmniMessage writes it: ISO 8601 in UTC with milliseconds.
 pub fn now() -> String {
     jiff::Timestamp::now().strftime("%Y-%m-%dT%H:%M:%S.%3fZ").to_string()
@@ -253,8 +322,7 @@ pub struct TraceFile {
     file: File,
     head: Head,
     next_seq: u64,
-    /// Known secrets in every form in which they may stand in a record, the longest first.
-    secrets: Vec<String>,
+    redactor: Redactor,
 }
 
 impl TraceFile {
@@ -274,7 +342,8 @@ impl TraceFile {
             DirBuilder::new().recursive(true).mode(0o700).create(folder).map_err(fail)?;
         }
         let file = OpenOptions::new().append(true).create_new(true).mode(0o600).open(path).map_err(fail)?;
-        let mut trace = Self { path: path.to_owned(), file, head: Head::empty(), next_seq: 1, secrets: Vec::new() };
+        let mut trace =
+            Self { path: path.to_owned(), file, head: Head::empty(), next_seq: 1, redactor: Redactor::default() };
         trace.lock()?;
         trace.hide(secrets);
         Ok(trace)
@@ -300,7 +369,7 @@ impl TraceFile {
             file: file.try_clone().map_err(fail)?,
             head: Head::empty(),
             next_seq: 1,
-            secrets: Vec::new(),
+            redactor: Redactor::default(),
         };
         trace.lock()?;
         let mut bytes = Vec::new();
@@ -350,7 +419,7 @@ impl TraceFile {
         };
         let paths = (number + 1..).map(|number| self.path.with_file_name(format!("{session}_{number:03}.jsonl")));
         let path = paths.into_iter().find(|path| !path.exists()).unwrap_or_else(|| self.path.clone());
-        Ok(Self { secrets: self.secrets.clone(), ..Self::create(&path, &[])? })
+        Ok(Self { redactor: self.redactor.clone(), ..Self::create(&path, &[])? })
     }
 
     fn repair(&mut self, found: &Verified, bytes: &[u8]) -> Result<(), TraceError> {
@@ -379,64 +448,20 @@ impl TraceFile {
 
     /// From here on these values are redacted; what is written stays as it is.
     pub fn hide(&mut self, secrets: &[String]) {
-        /// A shorter secret would tear ordinary words apart, and is none.
-        const SHORTEST: usize = 8;
-        for secret in secrets.iter().filter(|secret| secret.len() >= SHORTEST) {
-            // As it is, as it stands inside a call's arguments, and as those stand in the line.
-            let mut forms = vec![secret.clone()];
-            for _ in 0..2 {
-                let quoted = forms.last().and_then(|form| serde_json::to_string(form).ok()).unwrap_or_default();
-                forms.push(quoted.trim_matches('"').to_owned());
-            }
-            self.secrets.extend(forms);
-        }
-        self.secrets.sort_by_key(|form| std::cmp::Reverse(form.len()));
-        self.secrets.dedup();
+        self.redactor.add(secrets);
     }
 
-    /// The record without known secrets. Only what people, models and commands wrote is touched: a secret that reads like a word of the
-    /// protocol must not change what a record says.
-    fn redacted(&self, object: String) -> String {
-        if !self.secrets.iter().any(|secret| object.contains(secret.as_str())) {
-            return object;
-        }
-        let Ok(mut value) = serde_json::from_str::<Value>(&object) else { return object };
-        if let Some(payload) = value.get_mut("payload") {
-            self.redact(payload, false);
-        }
-        value.to_string()
-    }
-
-    fn redact(&self, value: &mut Value, free: bool) {
-        match value {
-            Value::String(text) if free => {
-                for secret in self.secrets.iter().filter(|secret| !secret.is_empty()) {
-                    if text.contains(secret.as_str()) {
-                        *text = text.replace(secret.as_str(), "[redacted]");
-                    }
-                }
-            }
-            Value::Array(items) => items.iter_mut().for_each(|item| self.redact(item, free)),
-            Value::Object(members) => {
-                for (name, member) in members.iter_mut() {
-                    self.redact(member, free || FREE_TEXT.contains(&name.as_str()));
-                }
-            }
-            _ => {}
-        }
-    }
-
-    /// Writes one record and returns its number.
-    fn append(&mut self, message: &Message) -> Result<u64, TraceError> {
+    /// Writes one record and returns its number, and the message as it was written where that is not as it was given.
+    fn append(&mut self, message: &Message) -> Result<(u64, Option<Message>), TraceError> {
         let object = serde_json::to_string(message).map_err(|error| self.error("written", &io::Error::other(error)))?;
-        let object = self.redacted(object);
+        let (object, changed) = self.redactor.record(object);
         let seq = self.next_seq;
         let mut head = self.head.clone();
         let line = seal_line(&mut head, seq, &object);
         self.write(line.as_bytes())?;
         self.head = head;
         self.next_seq += 1;
-        Ok(seq)
+        Ok((seq, changed.then(|| Message::from_json(&object).ok()).flatten()))
     }
 
     fn write(&mut self, bytes: &[u8]) -> Result<(), TraceError> {
@@ -489,6 +514,66 @@ mod tests {
         assert!(line.contains("the key is [redacted], short") && verify(line.as_bytes()).is_ok());
     }
 
+    /// Remembers what was seen.
+    #[derive(Default)]
+    struct Seen(Mutex<Vec<Message>>);
+
+    impl Observer for Seen {
+        fn see(&self, message: &Message, _: Option<u64>) {
+            self.0.lock().unwrap().push(message.clone());
+        }
+
+        fn live(&self, _: &str, text: &str) {
+            assert!(!text.contains("0123"), "{text}");
+        }
+    }
+
+    #[test]
+    fn what_people_see_in_pieces_reads_like_what_is_written_without_its_secrets() {
+        let folder = tempfile::tempdir().unwrap();
+        let file = TraceFile::create(&folder.path().join("t.jsonl"), &["sk-secret-0123456789".to_owned()]).unwrap();
+        let seen = Arc::new(Seen::default());
+        let journal = Journal::new(Some(file), seen.clone());
+        let piece = |event, text: Option<&str>, id: &str| {
+            let output = text.map(str::to_owned);
+            let piece = Partial { output, tool_call_id: Some(id.into()), ..Partial::new(event) };
+            journal.show(ModelMessage::PartialToolCallOutput(piece));
+        };
+        for id in ["a", "b"] {
+            piece(PartialEvent::Start, None, id);
+        }
+        // The pieces of two calls interleave, and each shares a secret with the next; the last one only looks like a beginning.
+        let mut so_far = String::new();
+        for text in ["key sk-sec", "ret-0123", "456789 and sk-s"] {
+            for id in ["a", "b"] {
+                piece(PartialEvent::Delta, Some(text), id);
+            }
+            so_far.push_str(text);
+            journal.live("a", &so_far);
+        }
+        for id in ["a", "b"] {
+            piece(PartialEvent::Stop, None, id);
+        }
+        journal.record(text("key sk-secret-0123456789 and sk-s")).unwrap();
+        let seen = seen.0.lock().unwrap();
+        for id in ["a", "b"] {
+            let own = seen.iter().filter_map(|message| match &message.body {
+                Body::Model(ModelMessage::PartialToolCallOutput(piece))
+                    if piece.tool_call_id.as_deref() == Some(id) =>
+                {
+                    Some(piece)
+                }
+                _ => None,
+            });
+            let (kinds, texts): (Vec<_>, Vec<_>) =
+                own.map(|piece| (piece.event_type, piece.output.clone().unwrap_or_default())).unzip();
+            assert_eq!(texts.concat(), "key [redacted] and sk-s");
+            assert_eq!((kinds.first(), kinds.last()), (Some(&PartialEvent::Start), Some(&PartialEvent::Stop)));
+        }
+        let Some(Body::Model(ModelMessage::Text(whole))) = seen.last().map(|message| &message.body) else { panic!() };
+        assert_eq!(whole.text, "key [redacted] and sk-s", "the whole message is seen as it is written");
+    }
+
     #[test]
     fn a_secret_that_reads_like_the_protocol_changes_no_record_and_none_hides_in_arguments() {
         let folder = tempfile::tempdir().unwrap();
@@ -499,7 +584,7 @@ mod tests {
         let call = ToolCall { id: "completed".into(), name: "x".into(), arguments };
         journal.record(ModelMessage::ToolCall(ToolCallMessage::new(&call))).unwrap();
         let line = std::fs::read_to_string(&path).unwrap();
-        let value: Value = serde_json::from_str(&line).unwrap();
+        let value: serde_json::Value = serde_json::from_str(&line).unwrap();
         let payload = &value["payload"];
         assert_eq!(
             (&payload["type"], &payload["role"], &payload["stop_reason"]),
