@@ -176,9 +176,7 @@ mod tests {
 
     /// Short secrets over few letters, which overlap, begin each other and stand in each other.
     fn small_world() -> Redactor {
-        let mut redactor = Redactor::default();
-        redactor.forms = ["ababa", "aba", "éb", "bb", "cab"].map(String::from).to_vec();
-        redactor
+        Redactor { forms: ["ababa", "aba", "éb", "bb", "cab"].map(String::from).to_vec() }
     }
 
     fn in_pieces(redactor: &Redactor, pieces: &[String]) -> String {
