@@ -151,9 +151,8 @@ fn a_record_that_a_crash_tore_costs_itself_and_is_covered() {
 
 #[test]
 fn killed_after_any_record_of_a_compaction_nothing_that_was_said_is_lost() {
-    let mut crashes = 0;
     // The second run goes on counting in the first file and begins anew in the second, so low numbers crash in the new context.
-    for seq in 1.. {
+    for (crashes, seq) in (1..).enumerate() {
         let place = Place::new();
         let config = place.work().join("short.yaml");
         std::fs::write(&config, "compaction:\n  max_turns: 1\n").unwrap();
@@ -168,7 +167,6 @@ fn killed_after_any_record_of_a_compaction_nothing_that_was_said_is_lost() {
             assert!(code == 0 && crashes > 12, "{crashes} crashes: {code} {err}");
             break;
         }
-        crashes += 1;
         let (code, out, err) = go("three", &["-c"], None);
         assert_eq!(code, 0, "killed after record {seq}: {out}{err}");
         let id = place.records()[0]["payload"]["session_id"].as_str().unwrap().to_owned();
