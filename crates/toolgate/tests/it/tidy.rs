@@ -178,6 +178,42 @@ fn every_integration_test_is_declared() {
 }
 
 #[test]
+fn every_test_that_the_docs_name_is_there() {
+    let everything: String = sources(&["crates"]).into_iter().map(|(_, text)| text).collect();
+    let mut wrong = Vec::new();
+    for page in ["docs/conformance.md", "docs/cases.md"] {
+        let text = read(page);
+        let names = text.split('`').skip(1).step_by(2).filter_map(|name| Some((name, name.rsplit_once("::")?.1)));
+        let functions = names.filter(|(_, function)| function.contains('_') && !function.contains(' '));
+        let gone = functions.filter(|(_, function)| !everything.contains(&format!("fn {function}(")));
+        wrong.extend(gone.map(|(name, _)| format!("{page}: `{name}` is nowhere")));
+    }
+    complain(wrong);
+}
+
+#[test]
+fn every_line_of_both_parents_stands_in_the_conformance_page_once() {
+    let page = read("docs/conformance.md");
+    let mut wrong = Vec::new();
+    for (letter, count) in [('P', 298), ('L', 234)] {
+        let number = |text: &str| text.strip_prefix(letter)?.parse::<usize>().ok();
+        let mut next = 1;
+        for row in page.lines().filter_map(|line| line.strip_prefix("| ")?.split_once(" | ")) {
+            let Some((first, last)) = row.0.split_once('–').or(Some((row.0, row.0))) else { continue };
+            let (Some(first), Some(last)) = (number(first), number(last)) else { continue };
+            if first != next || last < first {
+                wrong.push(format!("docs/conformance.md: {} stands where {letter}{next} should", row.0));
+            }
+            next = last + 1;
+        }
+        if next != count + 1 {
+            wrong.push(format!("docs/conformance.md: {letter}{next} and what follows are missing"));
+        }
+    }
+    complain(wrong);
+}
+
+#[test]
 fn every_source_file_says_what_it_is() {
     let folders: Vec<String> = packages().into_iter().map(|(name, _)| format!("crates/{name}/src")).collect();
     let folders: Vec<&str> = folders.iter().map(String::as_str).collect();
