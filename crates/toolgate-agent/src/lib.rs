@@ -4,16 +4,18 @@
 //!
 //! In reading order:
 //! * [`session`]: a session from its prompt to its end, and how it goes on after a crash;
-//! * [`turn`]: one model request and the calls of its answer;
-//! * [`history`]: what a trace says was committed;
+//! * [`turn`]: one model request and the calls of its answer; `retry`: whether it is asked again;
+//! * [`history`]: what a trace says was committed; `summary`: what stands in place of what was said before;
 //! * [`prompt`]: the instructions, which adapt to the tools;
 //! * [`provider`]: the port to models, one file a wire, and [`scripted`], a model without a network.
 
 pub mod history;
 pub mod prompt;
 pub mod provider;
+mod retry;
 pub mod scripted;
 pub mod session;
+mod summary;
 pub mod turn;
 
 pub use toolgate_runtime as runtime;

@@ -16,7 +16,7 @@ use toolgate_runtime::trace::{Journal, TraceError};
 
 use crate::{
     provider::{ErrorClass, ModelEvent, ModelId, Provider, ProviderError, Request, Stop, Usage, Withdrawn},
-    session::Attempts,
+    retry::Attempts,
 };
 
 /// How a request ended.

@@ -12,7 +12,7 @@ use toolgate_core::{
 };
 
 use super::{Item, Rebuilt};
-use crate::session::{opening, summary_in};
+use crate::summary::{opening, summary_in};
 
 /// What was read so far.
 #[derive(Default)]

@@ -4,19 +4,17 @@
 
 use tokio_util::sync::CancellationToken;
 use toolgate_core::{
-    message::{CompactionBegin, CompactionEnd, Event, Extra, ModelMessage, Role, Text, Tokens},
+    message::{CompactionBegin, CompactionEnd, Event, Extra, ModelMessage, Role, Tokens},
     outcome::StopReason,
     tool::ToolCall,
 };
 use toolgate_runtime::{close_out::result, trace::TraceError};
 
-use super::{
-    Session,
-    retry::{Attempts, synthetic},
-    text,
-};
+use super::{Session, text};
 use crate::{
     provider::{ErrorClass, ProviderError},
+    retry::{Attempts, synthetic},
+    summary::{opening, summary_in},
     turn::TurnEnd,
 };
 
@@ -44,9 +42,6 @@ const CORRECTION: &str =
 
 /// The result of a call that it makes instead.
 const NO_CALLS: &str = "[tool error] the compaction request expects a summary, not tool calls";
-
-/// The mark of the summary that opens the new context (PenguinHarness's word).
-const SUMMARY: &str = "[context_summary]";
 
 /// When and how a conversation is made shorter.
 #[derive(Debug, Clone, Default)]
@@ -239,29 +234,10 @@ impl Session {
     }
 }
 
-/// The message that opens a context in place of what was said before.
-pub(crate) fn opening(summary: &str) -> ModelMessage {
-    let said = format!("{SUMMARY}\n{summary}");
-    ModelMessage::Text(Text { sender: Some("harness".into()), ..Text::new(Role::User, said, StopReason::Completed) })
-}
-
 /// Tokens of a request from which on the conversation is too long.
 fn bound(configured: Option<u64>, window: Option<u64>) -> u64 {
     let window = window.filter(|window| *window >= SMALLEST_WINDOW);
     configured.unwrap_or(DEFAULT_MAX_CONTEXT).min(window.map_or(UNKNOWN_WINDOW, |window| window - RESERVED))
-}
-
-/// The summary in an answer: what stands between the marks, else what stands outside of them, else all of it.
-pub(crate) fn summary_in(answer: &str) -> Option<&str> {
-    for (open, close) in [("[summary]", "[/summary]"), ("<summary>", "</summary>")] {
-        let Some((before, rest)) = answer.split_once(open) else { continue };
-        let (inside, after) = rest.split_once(close).unwrap_or((rest, ""));
-        let found = [inside, after, before].into_iter().map(str::trim).find(|part| !part.is_empty());
-        if found.is_some() {
-            return found;
-        }
-    }
-    Some(answer.trim()).filter(|whole| !whole.is_empty() && !["[summary]", "<summary>"].contains(whole))
 }
 
 /// What follows an answer that is no summary: its calls refused, and what was wanted.
@@ -344,24 +320,6 @@ mod tests {
             (Some(500_000), Some(2_000), 128_000),
         ] {
             assert_eq!(bound(configured, window), wanted, "{configured:?} {window:?}");
-        }
-    }
-
-    #[test]
-    fn a_summary_is_found_wherever_the_model_put_it() {
-        for (answer, wanted) in [
-            ("[summary]\nwhat was done\n[/summary]", Some("what was done")),
-            ("I sum up.\n[summary]a[/summary] b", Some("a")),
-            ("<summary>old form</summary>", Some("old form")),
-            ("[summary][/summary]\nbehind the marks", Some("behind the marks")),
-            ("before [summary][/summary]", Some("before")),
-            ("[summary] never closed", Some("never closed")),
-            ("no marks at all", Some("no marks at all")),
-            ("", None),
-            (" \n", None),
-            ("[summary] [/summary]", Some("[summary] [/summary]")),
-        ] {
-            assert_eq!(summary_in(answer), wanted, "{answer}");
         }
     }
 }

@@ -3,12 +3,11 @@
 //! A **run** is one prompt until the agent stops; a **turn** is one model request and its calls. A session that a crash cut off goes on
 //! from its trace: committed turns only, nothing run twice, an open question still open under its key.
 //!
-//! Beside the loop stand: [`retry`](self) (asking again), what a person says meanwhile ([`Steering`]), making a conversation shorter
-//! ([`CompactionOptions`]), and what a provider refuses for ever (`quarantine`).
+//! Beside the loop stand what a person says meanwhile ([`Steering`]), making a conversation shorter ([`CompactionOptions`]), and what a
+//! provider refuses for ever (`quarantine`).
 
 mod compaction;
 mod quarantine;
-mod retry;
 mod steering;
 
 use std::{collections::HashSet, sync::Arc, time::Duration};
@@ -32,14 +31,12 @@ use crate::{
     history::{Item, Rebuilt, calls_of},
     prompt::{Surroundings, system_prompt},
     provider::{ErrorClass, Provider, ProviderError, Request, Stop, ThinkingLevel},
+    retry::{Attempts, aborted, broken_off},
     turn::{Answered, Asking, TurnEnd, ask, request_end},
 };
 
 pub use compaction::{Compacted, CompactionMode, CompactionOptions};
-pub(crate) use compaction::{opening, summary_in};
 use quarantine::{Suspicion, take_out};
-pub(crate) use retry::Attempts;
-use retry::{aborted, broken_off};
 pub use steering::{Steering, Ticket};
 
 /// How long the first request has to leave before anything else may take the processor: the login shell is read beside the model's

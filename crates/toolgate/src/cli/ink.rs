@@ -1,6 +1,9 @@
-//! Styles for a terminal, or none: whether they may be used is decided once, and nothing is said by colour alone.
+//! What a terminal makes of a text: how wide it is, and styles or none. Whether styles may be used is decided once, and nothing is said
+//! by colour alone.
 
 use std::borrow::Cow;
+
+use unicode_width::UnicodeWidthChar;
 
 use crate::surroundings::Surroundings;
 
@@ -39,6 +42,11 @@ impl Ink {
             Cow::Borrowed(text)
         }
     }
+}
+
+/// Columns that a text takes.
+pub(super) fn columns_of(text: &str) -> usize {
+    text.chars().map(|c| c.width().unwrap_or(0)).sum()
 }
 
 #[cfg(test)]

@@ -8,10 +8,7 @@ use std::ops::Range;
 
 use pulldown_cmark::{Event, LinkType, Options, Parser, Tag};
 
-use super::{
-    ink::{CYAN, DIM, Ink},
-    screen::columns_of,
-};
+use super::ink::{CYAN, DIM, Ink, columns_of};
 
 /// Styles that can lie over each other, as bits.
 const BOLD: u8 = 1;

@@ -14,7 +14,7 @@ use toolgate_core::message::clean;
 use unicode_width::UnicodeWidthChar;
 
 use super::{
-    ink::{BOLD, DIM, Ink, Style, YELLOW},
+    ink::{BOLD, DIM, Ink, Style, YELLOW, columns_of},
     markdown::Markdown,
     terminal,
 };
@@ -297,11 +297,6 @@ fn take_away(out: &mut String, drawn: &[usize], columns: usize) {
         out.push_str(&format!("\x1b[{}A", rows - 1));
     }
     out.push_str("\x1b[J");
-}
-
-/// Columns that a text takes.
-pub(super) fn columns_of(text: &str) -> usize {
-    text.chars().map(|c| c.width().unwrap_or(0)).sum()
 }
 
 /// A text in rows of this width.

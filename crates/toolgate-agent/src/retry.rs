@@ -10,7 +10,7 @@ use toolgate_core::{
 use crate::provider::ProviderError;
 
 /// How often a request is sent again (PenguinHarness's number).
-pub(super) const MAX_RETRIES: u32 = 5;
+pub(crate) const MAX_RETRIES: u32 = 5;
 
 /// The wait before the first of them; each next one doubles it, up to [`LONGEST_WAIT`]: 2, 4, 8, 16, 30 s.
 const FIRST_WAIT: Duration = Duration::from_secs(2);
@@ -47,12 +47,12 @@ impl Attempts {
     }
 
     /// Whether a further attempt may be made.
-    pub(super) fn is_left(&self) -> bool {
+    pub(crate) fn is_left(&self) -> bool {
         self.failed < MAX_RETRIES
     }
 
     /// An attempt failed; `partial` is what had come of it.
-    pub(super) fn fail(&mut self, partial: String) {
+    pub(crate) fn fail(&mut self, partial: String) {
         self.failed += 1;
         if !partial.is_empty() {
             self.partial = partial;
@@ -60,12 +60,12 @@ impl Attempts {
     }
 
     /// What came of this attempt, or else of one before it.
-    pub(super) fn arrived(&self, partial: String) -> String {
+    pub(crate) fn arrived(&self, partial: String) -> String {
         if partial.is_empty() { self.partial.clone() } else { partial }
     }
 
     /// What the model is told of the attempt that failed, if anything had come of it. It stands in the request and nowhere else.
-    pub(super) fn told(&self) -> Option<ModelMessage> {
+    pub(crate) fn told(&self) -> Option<ModelMessage> {
         (!self.partial.is_empty()).then(|| {
             synthetic(format!(
                 "[turn_retried]\nYour answer broke off and is asked for again. None of its calls ran. This much had arrived:\n{}",
@@ -76,21 +76,21 @@ impl Attempts {
 }
 
 /// What the model is told of an answer that a person stopped.
-pub(super) fn aborted(partial: &str) -> ModelMessage {
+pub(crate) fn aborted(partial: &str) -> ModelMessage {
     synthetic(format!(
         "[turn_aborted]\nThe user stopped your answer. None of its calls ran. This much had arrived:\n{partial}"
     ))
 }
 
 /// What the model is told of an answer that broke off for good.
-pub(super) fn broken_off(partial: &str) -> ModelMessage {
+pub(crate) fn broken_off(partial: &str) -> ModelMessage {
     synthetic(format!(
         "[turn_aborted]\nYour answer broke off. None of its calls ran. This much had arrived:\n{partial}"
     ))
 }
 
 /// A text in the person's place that is never recorded.
-pub(super) fn synthetic(text: String) -> ModelMessage {
+pub(crate) fn synthetic(text: String) -> ModelMessage {
     let text = Text { sender: Some("harness".into()), ..Text::new(Role::User, text, StopReason::Completed) };
     ModelMessage::Text(text).cleaned()
 }
