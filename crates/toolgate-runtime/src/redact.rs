@@ -75,8 +75,7 @@ impl Redactor {
 
     /// A text that goes on: what may be the beginning of a secret at its end is left out.
     pub(crate) fn so_far(&self, text: &str) -> String {
-        let text = self.whole(text).into_owned();
-        text[..self.open_end(&text)].to_owned()
+        Pieces::default().push(self, text)
     }
 
     /// A record's JSON without secrets, and whether it held any. Only what people, models and commands wrote is touched: a secret that
@@ -204,6 +203,19 @@ mod tests {
             let text = format!("{before}sk-secret-0123456789{after}");
             let shown = redactor.so_far(&text[..to.min(text.len())]);
             prop_assert!(!shown.replace(REDACTED, "").contains(['s', 'k', '-', '0', '9', 'e']), "{}", shown);
+        }
+    }
+
+    #[test]
+    fn a_text_so_far_waits_for_the_longer_of_two_secrets_that_begin_alike() {
+        let redactor = redactor(&["sk-12345", "sk-12345-and-more"]);
+        for (text, shown) in [
+            ("a sk-12345", "a "),
+            ("a sk-12345-and-mo", "a "),
+            ("a sk-12345-and-more", "a [redacted]"),
+            ("a sk-12345-and no", "a [redacted]-and no"),
+        ] {
+            assert_eq!(redactor.so_far(text), shown, "{text}");
         }
     }
 
