@@ -116,10 +116,14 @@ impl Printer {
     }
 
     fn story(&self, message: &Message) {
-        let notice = self.notices.lock().unwrap_or_else(PoisonError::into_inner).of(message);
-        if let Some(notice) = notice {
+        let mut notices = self.notices.lock().unwrap_or_else(PoisonError::into_inner);
+        if let Some(notice) = notices.of(message) {
             self.tell(&notice);
         }
+        if notices.hides(message) {
+            return;
+        }
+        drop(notices);
         match &message.body {
             Body::Model(ModelMessage::PartialText(partial)) => self.text(partial.event_type, partial.text.as_deref()),
             Body::Model(ModelMessage::ToolCallOutput(output)) => self.result(output),
@@ -172,12 +176,24 @@ impl Observer for Printer {
 pub(super) struct Notices {
     /// Command sessions that outlived their call; the others are told by their results.
     beside: HashSet<String>,
+    /// Whether a compaction is on.
+    sums_up: bool,
 }
 
 impl Notices {
+    /// Whether a message is between the model and toolgate alone: a summary is no answer to anybody's prompt.
+    pub(super) fn hides(&self, message: &Message) -> bool {
+        self.sums_up && matches!(message.body, Body::Model(_))
+    }
+
     /// The line for a message, if there is one.
     pub(super) fn of(&mut self, message: &Message) -> Option<String> {
         let Body::Event(event) = &message.body else { return None };
+        match event {
+            Event::CompactionBegin(_) => self.sums_up = true,
+            Event::CompactionEnd(_) => self.sums_up = false,
+            _ => {}
+        }
         match event {
             Event::RequestEnd(end) => {
                 let seconds = end.retry_in_ms?.div_ceil(1000);

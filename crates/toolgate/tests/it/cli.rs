@@ -421,3 +421,16 @@ fn many_at_once_share_a_home() {
     let (_, listed, _) = place.run(&["trace", "list", "--json"]);
     assert_eq!(listed.lines().count(), 12, "each has its place in the index");
 }
+
+#[test]
+fn a_summary_is_no_answer_and_stands_on_no_output() {
+    let place = Place::new();
+    let config = place.work().join("short.yaml");
+    std::fs::write(&config, "compaction:\n  max_turns: 1\n").unwrap();
+    let script = place.script(&json!([{ "text": "an answer" }, { "text": "[summary]hidden[/summary]" }]));
+    let args = ["run", "go", "--api", "script", "--model", &script, "--config", config.to_str().unwrap()];
+    assert_eq!(place.run(&args).1, "an answer\n");
+    let (code, out, err) = place.run(&[&args[..], &["-c"]].concat());
+    assert_eq!((code, out.as_str()), (0, "an answer\n"), "{err}");
+    assert!(err.contains("making the conversation shorter\nthe conversation is shorter now\n"), "{err}");
+}

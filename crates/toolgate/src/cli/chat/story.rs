@@ -179,9 +179,12 @@ impl Observer for Story {
     fn see(&self, message: &Message, seq: Option<u64>) {
         // What a child session does stands in its own trace; here its parent's call shows that it works.
         if message.origin.is_empty() {
-            let notice = self.state().notices.of(message);
+            let (notice, hidden) = {
+                let notices = &mut self.state().notices;
+                (notices.of(message), notices.hides(message))
+            };
             match &message.body {
-                Body::Model(message) => self.model(message),
+                Body::Model(message) if !hidden => self.model(message),
                 Body::Event(event) => self.event(event),
                 _ => {}
             }
