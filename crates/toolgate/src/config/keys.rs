@@ -68,7 +68,7 @@ pub(crate) const KEYS: &[Key] = &[
         takes: "map of agents by name",
         default: "none",
         means: "Other agents that a subagent can be: their `system_prompt`, `tools` (as `tools.builtin`) and `model` (as `default_model`). What an agent leaves out is the session's own.",
-        example: "agents:\n  reviewer:\n    system_prompt: You review changes and change nothing.\n    tools: read-only\n",
+        example: "agents:\n  reviewer:\n    system_prompt: You review changes and change nothing.\n    tools: minimal\n",
         flag: None,
         variable: None,
         set: |to, node, _| store(&mut to.agents, node.read()),
@@ -165,7 +165,7 @@ pub(crate) const KEYS: &[Key] = &[
     },
     Key {
         path: "tools.builtin",
-        takes: "a set (`minimal`, `coding`, `read-only`, `default`, `all`), or a list of tools",
+        takes: "a set (`minimal`, `coding`, `read-only`, `default`, `all`) with a tool in it that is there, or a list of tools",
         default: "default; for `toolgate call`, all",
         means: "The tools of a session. The list is whole: what it does not name is not there. An entry is a tool's name, or a map of `name` and what differs: `description`, `parameters` (a JSON Schema), `permission` (`r` or `rw`), `forModel` (`vision` or `text-only`), `timeoutMs`, `maxOutputLength`, `truncate` (`head`, `tail` or `middle`), `call_description`, `hidden`. What an entry leaves out is the built-in declaration; one with its own `parameters` keeps the beginning of a long output where it says nothing else.",
         example: "tools:\n  builtin:\n    - exec_command\n    - name: kill_command\n      timeoutMs: 10000\n",

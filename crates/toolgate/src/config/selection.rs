@@ -39,7 +39,12 @@ impl Selection {
     /// Reads a set's name or a list, and checks that every entry can be applied.
     pub(crate) fn read(node: &Node) -> Result<Self, Wrong> {
         if let Kind::Text(word) = &node.kind {
-            return word.parse().map(Self::Set).map_err(|what| Wrong::new(what).at(node.line));
+            let set: ToolSet = word.parse().map_err(|what: String| Wrong::new(what).at(node.line))?;
+            // A session without a tool is asked for with an empty list, and never had by surprise.
+            if !builtin().iter().any(|tool| set.holds(tool.spec())) {
+                return Err(Wrong::new(format!("the tools of the set `{word}` are not built yet")).at(node.line));
+            }
+            return Ok(Self::Set(set));
         }
         if !matches!(node.kind, Kind::List(_)) {
             return Err(Wrong::new("a list of tools, or the name of a set, belongs there").at(node.line));

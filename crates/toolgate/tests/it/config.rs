@@ -107,6 +107,7 @@ fn what_is_wrong_is_named_with_its_line_and_a_next_step() {
         ("tools: [exec_command]\n", 1, "tools: a map belongs there; there is builtin, parallel"),
         ("tools:\n\tbuiltin: []\n", 2, "tab"),
         ("tools:\n  builtin: everything\n", 2, "`everything` is no set of tools"),
+        ("tools:\n  builtin: coding\n", 2, "the tools of the set `coding` are not built yet"),
         ("tools:\n  builtin:\n    - exec_command\n    - exec_command\n", 4, "two tools are named `exec_command`"),
         ("tools:\n  builtin:\n    - exec_comand\n", 3, "did you mean `exec_command`?"),
         ("tools:\n  builtin:\n    - name: exec_command\n      timeout: 5\n", 4, "`timeout` is no key here"),
