@@ -19,6 +19,7 @@ use toolgate_core::{
 use crate::{
     approver::Approver,
     output::bounded,
+    race::unwound,
     trace::{Journal, TraceError},
 };
 
@@ -90,7 +91,7 @@ impl Gate {
     /// # Errors
     /// When the decision cannot be recorded: then nothing may run.
     pub async fn pass(&self, call: CheckedCall, cancel: &CancellationToken) -> Result<Passage, TraceError> {
-        let standing = self.approver.standing().await;
+        let standing = self.standing().await;
         match decide(&call, &standing, &self.facts) {
             Verdict::Allow(basis) => self.settle(call, standing.mode, Decision::by_rule(true, basis), None),
             Verdict::Deny(basis) => self.settle(call, standing.mode, Decision::by_rule(false, basis), None),
@@ -144,7 +145,7 @@ impl Gate {
         let answer = tokio::select! {
             biased;
             () = cancel.cancelled() => Answer::Interrupted,
-            reply = self.approver.decide(&request) => Answer::Reply(reply),
+            reply = unwound(Box::pin(async { self.approver.decide(&request).await })) => Answer::Reply(reply.unwrap_or_else(failed)),
             judged = self.judged_again(&call, standing.version) => Answer::Judged(judged),
         };
         let decision = match answer {
@@ -164,7 +165,7 @@ impl Gate {
         };
         let waited = u64::try_from(asked.elapsed().as_millis()).unwrap_or(u64::MAX);
         // Rules and mode may have changed while the question stood; what they deny now, a yes to the old question does not allow.
-        let now = self.approver.standing().await;
+        let now = self.standing().await;
         let decision = match decide(&call, &now, &self.facts) {
             Verdict::Deny(basis) => Decision::by_rule(false, basis),
             _ => decision,
@@ -172,12 +173,21 @@ impl Gate {
         self.settle(call, now.mode, decision, Some(waited))
     }
 
+    /// Mode and rules in force. An approver that cannot say them allows nothing.
+    async fn standing(&self) -> Standing {
+        unwound(Box::pin(async { self.approver.standing().await })).await.unwrap_or_else(|_| Standing {
+            mode: ApprovalMode::DenyAll,
+            policy: Arc::default(),
+            version: 0,
+        })
+    }
+
     /// Comes back when changed rules or a changed mode decide an open question by themselves.
     async fn judged_again(&self, call: &CheckedCall, version: u64) -> Decision {
         let mut seen = version;
         loop {
             tokio::time::sleep(LOOK_AGAIN).await;
-            let standing = self.approver.standing().await;
+            let standing = self.standing().await;
             if std::mem::replace(&mut seen, standing.version) == standing.version {
                 continue;
             }
@@ -228,4 +238,10 @@ fn decided(
         wait_ms,
         extra: Extra::new(),
     })
+}
+
+/// An approver that failed has allowed nothing.
+fn failed(what: String) -> Reply {
+    let reason = format!("whoever was to answer failed: {what}");
+    Reply::Decided(Decision::by_rule(false, Basis { source: Source::Default, rule: None, reason }))
 }

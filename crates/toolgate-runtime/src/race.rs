@@ -51,12 +51,16 @@ pub(crate) async fn race(
 }
 
 /// Turns a panic of a tool's own code into an error that the model can read.
-pub(crate) async fn caught<T>(mut future: BoxFuture<'_, Result<T, ToolError>>) -> Result<T, ToolError> {
-    std::future::poll_fn(|cx| {
-        let polled = std::panic::catch_unwind(AssertUnwindSafe(|| future.as_mut().poll(cx)));
-        polled.unwrap_or_else(|payload| {
-            Poll::Ready(Err(ToolError(format!("the tool panicked: {}", panic_text(payload.as_ref())))))
-        })
+pub(crate) async fn caught<T>(future: BoxFuture<'_, Result<T, ToolError>>) -> Result<T, ToolError> {
+    let panicked = |what| Err(ToolError(format!("the tool panicked: {what}")));
+    unwound(future).await.unwrap_or_else(panicked)
+}
+
+/// Awaits code that is not ours; what it panicked with is an error.
+pub(crate) async fn unwound<T>(mut future: BoxFuture<'_, T>) -> Result<T, String> {
+    std::future::poll_fn(|cx| match std::panic::catch_unwind(AssertUnwindSafe(|| future.as_mut().poll(cx))) {
+        Ok(polled) => polled.map(Ok),
+        Err(payload) => Poll::Ready(Err(panic_text(payload.as_ref()))),
     })
     .await
 }

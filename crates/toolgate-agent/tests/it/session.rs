@@ -352,6 +352,50 @@ async fn what_is_said_meanwhile_comes_with_the_results_or_continues_the_run() {
     assert_eq!(said, [json!("go"), json!(steered), json!("done")], "it is written down as what it is");
 }
 
+#[tokio::test(start_paused = true)]
+async fn what_is_said_during_the_last_answer_continues_the_run_and_says_who_speaks() {
+    let lines =
+        vec![Line::Breaks("", failure(ErrorClass::Server, 500)), Line::Says("done", &[]), Line::Says("that too", &[])];
+    let mut play = Play::new(lines, RunOptions::default());
+    let steering = play.session.steering();
+    let interrupt = CancellationToken::new();
+    // It is said while the run waits before its second attempt, which no longer takes it along.
+    let say = async {
+        tokio::time::sleep(Duration::from_millis(500)).await;
+        steering.say("and the rest").unwrap();
+    };
+    let (end, ()) = tokio::join!(play.session.run(Some("go"), &interrupt), say);
+    let end = end.unwrap();
+    assert_eq!((end.text.as_str(), end.turns, end.unheard), ("that too", 2, 0));
+    assert_eq!(last_words(&play.asked()), ["go", "said done", "[user_steering]\nand the rest"]);
+    let senders: Vec<_> = play.payloads("text").iter().map(|text| text.get("sender").cloned()).collect();
+    assert_eq!(senders, [None, None, None, None], "a person and a model need no sender");
+    play.part.lines.lock().unwrap().push_back(SUMMARY);
+    play.session.compact(&interrupt).await.unwrap();
+    let summary =
+        play.payloads("text").into_iter().find(|text| text["text"].as_str().unwrap().starts_with("[context_summary]"));
+    assert_eq!(summary.unwrap()["sender"], "harness");
+}
+
+#[tokio::test(start_paused = true)]
+async fn a_compaction_that_is_stopped_changes_nothing_and_results_ride_along() {
+    let lines = vec![Line::Says("", &["a"]), Line::Says("first", &[]), Line::Hangs, SUMMARY];
+    let mut play = Play::new(lines, RunOptions::default());
+    play.run("one").await;
+    let interrupt = CancellationToken::new();
+    let stop = async {
+        tokio::time::sleep(Duration::from_secs(1)).await;
+        interrupt.cancel();
+    };
+    let (end, ()) = tokio::join!(play.session.compact(&interrupt), stop);
+    assert!(matches!(end.unwrap(), Compacted::Interrupted));
+    assert_eq!((play.payloads("compaction_end")[0]["status"].clone(), play.files().len()), (json!("aborted"), 1));
+    assert!(matches!(play.session.compact(&CancellationToken::new()).await.unwrap(), Compacted::Done));
+    for asked in &play.asked()[2..] {
+        assert_eq!(words(&asked.history)[..4], ["one", "call a", "output echo a", "said first"]);
+    }
+}
+
 #[tokio::test]
 async fn a_turn_that_the_provider_paused_is_sent_back_as_it_is() {
     let lines = vec![Line::Ends("part one", Stop::Pause, 5), Line::Says("part two", &[])];

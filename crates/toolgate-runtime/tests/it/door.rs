@@ -10,16 +10,17 @@ use std::{
 
 use serde_json::json;
 use toolgate_core::{
-    approval::{ApprovalMode, Decision, Reply},
+    approval::{ApprovalKey, ApprovalMode, ApprovalRequest, Decision, Reply, Withdrawn},
     call::Args,
     message::{Body, Event, Message, ModelMessage},
     outcome::{Ending, StopReason},
-    policy::Tier,
+    policy::{Standing, Tier},
     tool::{Effect, ExecutionMode, Prepared, ToolSpec},
     trace::verify,
 };
 use toolgate_runtime::{
     BoxFuture,
+    approver::Approver,
     environment::CallEnd,
     gate::Permit,
     tool::{CheckContext, Done, Tool, ToolContext, ToolError},
@@ -257,6 +258,41 @@ async fn a_question_with_nobody_to_ask_is_denied_and_says_why() {
     let output = house.call("fake", json!({})).await;
     assert!(output.output.ends_with("and nobody is here to ask"), "{}", output.output);
     assert_eq!(house.decisions(), [("deny".into(), "default".into())]);
+}
+
+/// An approver whose own code breaks, where it is asked for the rules or for an answer.
+struct Broken {
+    at_rules: bool,
+}
+
+impl Approver for Broken {
+    fn standing(&self) -> BoxFuture<'_, Standing> {
+        assert!(!self.at_rules, "no rules today");
+        Box::pin(async { Standing { mode: ApprovalMode::AlwaysAsk, policy: Arc::default(), version: 1 } })
+    }
+
+    fn decide<'a>(&'a self, _: &'a ApprovalRequest) -> BoxFuture<'a, Reply> {
+        Box::pin(async { panic!("no answer today") })
+    }
+
+    fn withdraw(&self, _: &ApprovalKey, _: Withdrawn) {}
+}
+
+#[tokio::test]
+async fn an_approver_that_breaks_has_allowed_nothing() {
+    for (at_rules, why) in [(false, "whoever was to answer failed: no answer today"), (true, "deny-all")] {
+        let fake = Fake::new("fake", Act::Say("x"));
+        let runs = fake.runs.clone();
+        let tools: Vec<Arc<dyn Tool>> = vec![Arc::new(fake)];
+        let house = House::build(Plan { tools, approver: Some(Arc::new(Broken { at_rules })), ..Plan::default() });
+        let output = house.call("fake", json!({})).await;
+        assert!(
+            output.output.starts_with("Tool call denied by policy: ") && output.output.contains(why),
+            "{}",
+            output.output
+        );
+        assert_eq!((runs.load(Ordering::SeqCst), house.decisions().len()), (0, 1));
+    }
 }
 
 #[tokio::test]
