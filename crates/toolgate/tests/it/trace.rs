@@ -2,7 +2,7 @@
 
 use serde_json::{Value, json};
 
-use crate::support::Place;
+use crate::support::{Place, outcome};
 
 /// A session whose model and command say what must not become markup.
 fn hostile() -> Place {
@@ -45,10 +45,33 @@ fn a_page_holds_everything_and_nothing_that_runs() {
     let out = place.work().join("page.html");
     let (code, stdout, err) = place.run(&["trace", "export", &id(&place), "--html", "-o", out.to_str().unwrap()]);
     assert!(code == 0 && stdout.is_empty() && err.starts_with("written: "), "{err}");
-    assert_eq!(std::fs::read_to_string(out).unwrap(), page);
+    assert_eq!(std::fs::read_to_string(&out).unwrap(), page);
+    let before = std::fs::read(place.trace()).unwrap();
+    for there in [&out, &place.trace()] {
+        let (code, _, err) = place.run(&["trace", "export", &id(&place), "--html", "-o", there.to_str().unwrap()]);
+        assert!(code == 1 && err.contains("hint: nothing that is there is written over"), "{err}");
+    }
+    assert_eq!(std::fs::read(place.trace()).unwrap(), before, "a trace least of all");
+    let mut full = place.toolgate(&["trace", "export", &id(&place), "--jsonl"]);
+    let (code, _, err) = outcome(full.stdout(std::fs::File::create("/dev/full").unwrap()).output().unwrap());
+    assert!(code == 1 && err.contains("cannot be written to standard output"), "{code} {err}");
     let (_, lines, _) = place.run(&["trace", "export", &id(&place), "--jsonl"]);
     assert_eq!(lines.into_bytes(), std::fs::read(place.trace()).unwrap());
     assert_eq!(place.run(&["trace", "export", &id(&place)]).0, 2, "which form is the user's to say");
+}
+
+#[test]
+fn sessions_are_listed_newest_first() {
+    let place = Place::new();
+    assert_eq!(place.run(&["call", "exec_command", r#"{"cmd":"true"}"#]).0, 0);
+    let script = place.script(&json!([{ "text": "done" }]));
+    assert_eq!(place.run(&["run", "go", "--api", "script", "--model", &script]).0, 0);
+    let (code, out, _) = place.run(&["trace", "list", "--json"]);
+    let listed: Vec<Value> = out.lines().map(|line| serde_json::from_str(line).unwrap()).collect();
+    let kinds: Vec<_> = listed.iter().map(|entry| entry["kind"].as_str().unwrap()).collect();
+    assert_eq!((code, kinds), (0, vec!["run", "call"]));
+    let (_, out, _) = place.run(&["trace", "list"]);
+    assert!(out.contains(&id(&place)) && out.contains("completed"), "{out}");
 }
 
 #[test]
@@ -136,7 +159,7 @@ fn a_session_whose_head_is_torn_says_which_record_it_is() {
     let path = place.work().join("s_001.jsonl");
     std::fs::write(&path, "{\"timestamp\":\"2026-01-01T00:00:00.000Z\",\"type\":\"session_me").unwrap();
     let (code, _, err) = place.run(&["trace", "show", "--json", path.to_str().unwrap()]);
-    assert!(code != 0 || err.contains("torn"), "{err}");
+    assert!(code != 0 && err.contains("is torn (line 1, 58 bytes)"), "{code} {err}");
     let (code, _, err) = place.run(&["run", "x", "-r", path.to_str().unwrap(), "-C", "."]);
     assert!(code == 1 && err.contains("s_001.jsonl (line 1, 58 bytes) is torn") && err.contains("hint: "), "{err}");
 

@@ -64,7 +64,7 @@ pub(super) enum Trace {
         /// The records as they stand.
         #[arg(long, group = "form")]
         jsonl: bool,
-        /// Where to write it [default: standard output].
+        /// Where to write it: a file that is not there yet [default: standard output].
         #[arg(short, long, value_name = "FILE")]
         output: Option<std::path::PathBuf>,
     },

@@ -34,6 +34,9 @@ pub(super) struct Search {
 impl Search {
     /// Searches the named session, or all of them, newest first.
     pub(super) fn run(&self, names: &[String], surroundings: &Surroundings) -> Result<u8, Failure> {
+        if self.text.trim().is_empty() {
+            return Err(Failure::usage("there is nothing to look for").hint("toolgate trace search TEXT"));
+        }
         let paths: Vec<PathBuf> = match names {
             [] => state(surroundings)?.sessions().iter().flat_map(|entry| all_of(&entry.trace)).collect(),
             names => named(names, surroundings).0,
@@ -97,10 +100,13 @@ impl Search {
     fn excerpt(&self, text: &str) -> Option<String> {
         let lower = text.to_lowercase();
         let at = lower.find(&self.text)?;
-        // Lower case may be longer or shorter, so the place is counted in characters.
-        let before = lower[..at].chars().count();
-        let from = before.saturating_sub(AROUND);
-        let length = before - from + self.text.chars().count() + AROUND;
+        // Lower case may have more characters, so each of them remembers the one that it came from.
+        let origins = text.chars().enumerate().flat_map(|(place, c)| c.to_lowercase().map(move |_| place));
+        let origins: Vec<usize> = origins.collect();
+        let first = lower[..at].chars().count();
+        let last = first + self.text.chars().count().saturating_sub(1);
+        let from = origins.get(first)?.saturating_sub(AROUND);
+        let length = origins.get(last)? + 1 + AROUND - from;
         let shown: String = text.chars().skip(from).take(length).collect();
         let shown = clean(&shown).replace(['\n', '\t'], " ");
         let (open, close) =
@@ -123,6 +129,8 @@ mod tests {
             found.starts_with('…') && found.ends_with('…') && found.chars().count() == 2 + 2 * AROUND + 6,
             "{found}"
         );
+        let turkish = format!("{}needle", "İ".repeat(200));
+        assert!(search("needle").excerpt(&turkish).unwrap().ends_with("İneedle"), "it grows in lower case");
         assert_eq!(search("not there").excerpt(&long), None);
     }
 }

@@ -50,14 +50,25 @@ pub(super) fn export(files: &Files, as_page: bool, output: Option<&Path>) -> Res
     let bytes =
         if as_page { page(files).into_bytes() } else { files.each.iter().flat_map(|f| &f.bytes).copied().collect() };
     let Some(path) = output else {
-        // A reader that went away is not an error: it has read what it wanted.
-        let _ = io::stdout().lock().write_all(&bytes);
-        return Ok(0);
+        return match io::stdout().lock().write_all(&bytes) {
+            // A reader that went away has read what it wanted.
+            Err(error) if error.kind() != io::ErrorKind::BrokenPipe => {
+                Err(Failure::run(format!("the session cannot be written to standard output: {error}"))
+                    .hint("what arrived there is not all of it; free space, or -o FILE elsewhere"))
+            }
+            _ => Ok(0),
+        };
     };
-    // A trace holds what was said in confidence, and so does what is made of it.
-    let file = OpenOptions::new().write(true).create(true).truncate(true).mode(0o600).open(path);
+    // A trace holds what was said in confidence, and so does what is made of it. Nothing that is there is written over: it may be a trace.
+    let file = OpenOptions::new().write(true).create_new(true).mode(0o600).open(path);
     file.and_then(|mut file| file.write_all(&bytes)).map_err(|error| {
-        Failure::run(format!("{} cannot be written: {error}", path.display())).hint("-o FILE names where it goes")
+        let hint = match error.kind() {
+            io::ErrorKind::AlreadyExists => {
+                "nothing that is there is written over: name another file, or remove it first"
+            }
+            _ => "-o FILE names where it goes",
+        };
+        Failure::run(format!("{} cannot be written: {error}", path.display())).hint(hint)
     })?;
     print::to_person(&format!("written: {}", path.display()));
     Ok(0)
