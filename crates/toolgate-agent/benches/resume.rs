@@ -70,6 +70,6 @@ fn resume_100_mb(bencher: divan::Bencher<'_, '_>) {
     bencher.counter(BytesCount::new(SIZE)).bench_local(|| {
         let resumed = TraceFile::resume_session(&path, &[]).unwrap();
         let files: Vec<&[u8]> = resumed.files.iter().map(Vec::as_slice).collect();
-        Rebuilt::read_files(&files).unwrap().history().len()
+        Rebuilt::read_files(&files).unwrap().take_history().len()
     });
 }

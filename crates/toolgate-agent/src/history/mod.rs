@@ -141,6 +141,24 @@ impl Rebuilt {
         self.items.iter().flat_map(|item| self.told(item, false)).map(ModelMessage::cleaned).collect()
     }
 
+    /// The same history, moved out: a long one is as large as its trace, and a session that goes on needs it once.
+    pub fn take_history(&mut self) -> Vec<ModelMessage> {
+        let mut history = Vec::new();
+        for item in std::mem::take(&mut self.items) {
+            match item {
+                Item::Input(message) => history.push(*message),
+                Item::Answer(messages) => {
+                    let ids: Vec<String> = ids_of(&messages).map(str::to_owned).collect();
+                    history.extend(messages);
+                    let mut results: Vec<_> = ids.iter().filter_map(|id| self.outputs.remove(id)).collect();
+                    self.in_order(&mut results);
+                    history.extend(results.into_iter().map(ModelMessage::ToolCallOutput));
+                }
+            }
+        }
+        history.into_iter().map(ModelMessage::cleaned).collect()
+    }
+
     /// What the model has seen, as the trace has it: all up to the last committed answer. A placeholder stands in for a missing result.
     pub fn committed(&self) -> Vec<ModelMessage> {
         let Some((last, before)) = self.items[..self.last_answer()].split_last() else { return Vec::new() };
@@ -187,17 +205,26 @@ impl Rebuilt {
         }
     }
 
+    /// Results as the model reads them: in call order, or as they came where PenguinHarness wrote them.
+    fn in_order(&self, results: &mut [ToolCallOutput]) {
+        results.sort_by_key(|output| self.arrived.get(&output.tool_call_id).copied().unwrap_or(usize::MAX));
+    }
+
     /// The results of an answer's calls in the order in which the model reads them, `whole` with placeholders for missing ones.
     fn results_of(&self, answer: &[ModelMessage], whole: bool) -> Vec<ModelMessage> {
-        let calls = answer.iter().filter_map(|message| match message {
-            ModelMessage::ToolCall(call) => Some(call.tool_call_id.as_str()),
-            _ => None,
-        });
         let found = |id: &str| self.outputs.get(id).cloned().or_else(|| whole.then(|| placeholder(id)));
-        let mut results: Vec<ToolCallOutput> = calls.filter_map(found).collect();
-        results.sort_by_key(|output| self.arrived.get(&output.tool_call_id).copied().unwrap_or(usize::MAX));
+        let mut results: Vec<ToolCallOutput> = ids_of(answer).filter_map(found).collect();
+        self.in_order(&mut results);
         results.into_iter().map(ModelMessage::ToolCallOutput).collect()
     }
+}
+
+/// The ids of an answer's calls.
+fn ids_of(answer: &[ModelMessage]) -> impl Iterator<Item = &str> {
+    answer.iter().filter_map(|message| match message {
+        ModelMessage::ToolCall(call) => Some(call.tool_call_id.as_str()),
+        _ => None,
+    })
 }
 
 fn placeholder(id: &str) -> ToolCallOutput {
@@ -295,9 +322,11 @@ mod tests {
             said("done"),
             end("completed"),
         ];
-        let rebuilt = read(&lines);
+        let mut rebuilt = read(&lines);
         assert_eq!(shape(&rebuilt.history()), ["go", "call a", "call b", "output a", "output b", "done"]);
         assert!(rebuilt.is_answered() && rebuilt.unanswered().is_empty());
+        let copied = shape(&rebuilt.history());
+        assert_eq!(shape(&rebuilt.take_history()), copied, "moved or copied, it is the same");
     }
 
     #[test]

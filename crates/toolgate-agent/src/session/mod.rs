@@ -227,7 +227,7 @@ impl Session {
             setup.journal.record(ModelMessage::ToolCallOutput(output.clone()))?;
             rebuilt.outputs.insert(call.id, output);
         }
-        let mut session = Self::new(setup, rebuilt.history());
+        let mut session = Self::new(setup, rebuilt.take_history());
         (session.used, session.last, session.turns) = (rebuilt.usage, rebuilt.last_request, rebuilt.turns);
         session.ids.extend(rebuilt.ids);
         if !open.is_empty() {
@@ -282,7 +282,7 @@ impl Session {
                 }
             }
         }
-        let mut session = Self::new(setup, rebuilt.history());
+        let mut session = Self::new(setup, rebuilt.take_history());
         (session.last, session.turns) = (rebuilt.last_request, rebuilt.turns);
         Ok(session)
     }

@@ -256,6 +256,8 @@ mod tests {
     #[test]
     fn clean_text_drives_no_terminal() {
         assert!(matches!(clean("plain\ttext\n\u{e9}\u{1F600}"), Cow::Borrowed(_)));
+        assert_eq!(clean("\u{85}\u{c2}\u{a9}\u{e2}\u{20ac}\u{2066}"), "\u{FFFD}\u{c2}\u{a9}\u{e2}\u{20ac}\u{FFFD}");
+        assert!(matches!(clean("\u{a0}\u{2019}\u{20ac}\u{2028}"), Cow::Borrowed(_)), "neighbours of what is harmful");
         assert_eq!(
             clean("a\u{1b}[2J\0\u{7f}\u{9b}b\u{202e}c\r\n"),
             "a\u{241b}[2J\u{2400}\u{2421}\u{FFFD}b\u{FFFD}c\u{240d}\n"

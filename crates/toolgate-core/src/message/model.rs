@@ -190,17 +190,37 @@ payload! {
 /// Text without anything that could drive a terminal or spoil a request: controls other than tab and newline are shown by their
 /// pictures, and the characters that turn the reading direction around are marked.
 pub fn clean(text: &str) -> Cow<'_, str> {
-    let harmless = |c: char| matches!(c, '\t' | '\n') || !(c.is_control() || is_bidi(c));
-    if text.chars().all(harmless) {
-        return Cow::Borrowed(text);
+    let Some(mut at) = first_harmful(text, 0) else { return Cow::Borrowed(text) };
+    let mut shown = String::with_capacity(text.len() + text.len() / 8);
+    let mut from = 0;
+    loop {
+        shown.push_str(&text[from..at]);
+        let Some(c) = text[at..].chars().next() else { break };
+        shown.push(match c {
+            '\0'..='\u{1f}' => char::from_u32(0x2400 + c as u32).unwrap_or('\u{FFFD}'),
+            '\u{7f}' => '\u{2421}',
+            _ => '\u{FFFD}',
+        });
+        from = at + c.len_utf8();
+        at = first_harmful(text, from).unwrap_or(text.len());
     }
-    let shown = |c: char| match c {
-        c if harmless(c) => c,
-        '\0'..='\u{1f}' => char::from_u32(0x2400 + c as u32).unwrap_or('\u{FFFD}'),
-        '\u{7f}' => '\u{2421}',
-        _ => '\u{FFFD}',
-    };
-    Cow::Owned(text.chars().map(shown).collect())
+    Cow::Owned(shown)
+}
+
+/// Where the first character stands that must not be shown as it is. Bytes are looked at, since a history can have a hundred million of
+/// them: only after the few that can begin such a character is a character read.
+fn first_harmful(text: &str, from: usize) -> Option<usize> {
+    let may_begin_one =
+        |byte: u8| (byte < 0x20 && byte != b'\t' && byte != b'\n') || matches!(byte, 0x7f | 0xC2 | 0xE2);
+    let mut from = from;
+    loop {
+        let at = from + text.as_bytes()[from..].iter().position(|byte| may_begin_one(*byte))?;
+        let c = text[at..].chars().next()?;
+        if c.is_control() || is_bidi(c) {
+            return Some(at);
+        }
+        from = at + c.len_utf8();
+    }
 }
 
 /// Characters that make a line read differently from what it is.
