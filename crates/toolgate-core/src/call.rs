@@ -26,6 +26,22 @@ impl Digest {
     }
 }
 
+/// Makes a [`Digest`] of bytes that come in pieces.
+#[derive(Default)]
+pub struct Hasher(Sha256);
+
+impl Hasher {
+    /// The next bytes.
+    pub fn update(&mut self, bytes: &[u8]) {
+        self.0.update(bytes);
+    }
+
+    /// The digest of all of them.
+    pub fn finish(self) -> Digest {
+        Digest(hex(&self.0.finalize()))
+    }
+}
+
 /// Lower-case hex.
 pub(crate) fn hex(bytes: &[u8]) -> String {
     const DIGITS: &[u8; 16] = b"0123456789abcdef";
@@ -49,12 +65,13 @@ impl CheckedCall {
     /// Binds arguments and effects together. `notes` say what the check changed or left out.
     pub fn new(id: String, spec: &crate::tool::ToolSpec, args: Args, notes: Vec<String>, prepared: Prepared) -> Self {
         // Length-prefixed parts, so that no two different calls can join to the same bytes. The effects belong to the digest:
-        // they hold the directory and the program, which the arguments may leave to a default.
+        // they hold the directory and the program, which the arguments may leave to a default; and so does what is shown beside them.
         let mut bytes = Vec::new();
         let parts = [
             spec.name.clone(),
             serde_json::to_string(&args).unwrap_or_default(),
             serde_json::to_string(&prepared.effects).unwrap_or_else(|_| format!("{:?}", prepared.effects)),
+            prepared.preview.clone().unwrap_or_default(),
         ];
         for part in parts {
             bytes.extend_from_slice(&(part.len() as u64).to_le_bytes());

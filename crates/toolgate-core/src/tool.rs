@@ -285,13 +285,17 @@ pub enum Effect {
     Unknown(String),
 }
 
-/// A path as it was spelled and as it stands on this machine.
+/// A path as it was spelled and as it stands on this machine. Rules are held against both paths.
 #[derive(Debug, Clone, PartialEq, Eq, Serialize)]
 pub struct Place {
     /// The argument's own spelling.
     pub spelled: String,
     /// Lexically normalised, absolute.
     pub path: PathBuf,
+    /// Where it really leads: links are followed as far as the path exists. This is what is opened.
+    pub real: PathBuf,
+    /// Whether that is in the workspace.
+    pub inside: bool,
 }
 
 /// What a tool says one call would do, before anything is done.
@@ -301,6 +305,6 @@ pub struct Prepared {
     pub effects: Vec<Effect>,
     /// One line for people.
     pub summary: String,
-    /// More for the one who decides, such as a diff.
+    /// More for the one who decides, such as a diff. What was shown belongs to what was decided.
     pub preview: Option<String>,
 }

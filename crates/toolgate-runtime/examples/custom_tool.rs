@@ -2,7 +2,7 @@
 #![allow(clippy::disallowed_methods)] // An example is a program of its own.
 #![allow(clippy::print_stdout)]
 
-use std::{error::Error, path::Path, sync::Arc};
+use std::{error::Error, io::Read, path::Path, sync::Arc};
 
 use tokio_util::sync::CancellationToken;
 use toolgate_runtime::{
@@ -15,6 +15,7 @@ use toolgate_runtime::{
         tool::{Effect, Permission, Prepared, ToolCall, ToolSpec},
     },
     environment::{CallEnd, Environment, Setup},
+    files::blocking,
     gate::Permit,
     tool::{CheckContext, Done, Tool, ToolContext, ToolError},
     workspace::Workspace,
@@ -30,7 +31,7 @@ impl Tool for CountWords {
 
     fn prepare<'a>(&'a self, args: &'a Args, cx: &'a CheckContext) -> BoxFuture<'a, Result<Prepared, ToolError>> {
         Box::pin(async move {
-            let place = cx.workspace.place(args["path"].as_str().unwrap_or_default());
+            let place = cx.files.resolve(args["path"].as_str().unwrap_or_default())?;
             let summary = format!("count the words of {}", place.spelled);
             Ok(Prepared { effects: vec![Effect::Read(place)], summary, preview: None })
         })
@@ -38,10 +39,18 @@ impl Tool for CountWords {
 
     fn run<'a>(&'a self, permit: Permit, cx: &'a ToolContext) -> BoxFuture<'a, Result<Done, ToolError>> {
         Box::pin(async move {
-            let [Effect::Read(place)] = permit.call().effects() else { return Err(ToolError::new("not permitted")) };
-            let text = std::fs::read_to_string(&place.path).map_err(|error| ToolError::new(error.to_string()))?;
-            cx.out.write(format!("{} words", text.split_whitespace().count()).as_bytes());
-            Ok(Done::default())
+            let (files, out) = (cx.files.clone(), cx.out.clone());
+            blocking(move || {
+                let [Effect::Read(place)] = permit.call().effects() else {
+                    return Err(ToolError::new("not permitted"));
+                };
+                let mut text = String::new();
+                let read = files.open(&permit, place)?.read_to_string(&mut text);
+                read.map_err(|error| ToolError::new(error.to_string()))?;
+                out.write(format!("{} words", text.split_whitespace().count()).as_bytes());
+                Ok(Done::default())
+            })
+            .await
         })
     }
 }

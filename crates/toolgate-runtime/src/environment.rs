@@ -25,6 +25,7 @@ use crate::{
     approver::{Approver, OnAsk, Unattended},
     batch::{Batch, join_in_order},
     close_out::{CloseOut, close_unrun},
+    files::{Files, local::LocalFiles, seen::Seen},
     gate::{Gate, Passage, Permit},
     ids,
     output::{bounded, spill::SpillFolder},
@@ -58,6 +59,8 @@ pub struct Setup {
     pub journal: Arc<Journal>,
     /// The folder that tools are bound to.
     pub workspace: Workspace,
+    /// Files and folders, as tools see them from there.
+    pub files: Arc<dyn Files>,
     /// What commands run in.
     pub commands: CommandSetup,
     /// Where outputs go of which the model reads a part; none keeps only that part.
@@ -71,12 +74,14 @@ pub struct Setup {
 impl Setup {
     /// The closed defaults: no tools, no commands, no trace, and every call denied. The caller opens what it wants open.
     pub fn new(workspace: Workspace) -> Self {
+        let files = Arc::new(LocalFiles::new(&workspace, None));
         Self {
             session: ids::session_id(),
             registry: Registry::default(),
             approver: Arc::new(Unattended::new(ApprovalMode::DenyAll, Policy::default(), OnAsk::Deny)),
             journal: Arc::new(Journal::new(None, Arc::new(Unwatched))),
             workspace,
+            files,
             commands: CommandSetup::none(),
             spills: None,
             parallel: true,
@@ -92,6 +97,8 @@ pub struct Environment {
     journal: Arc<Journal>,
     commands: Arc<CommandSessions>,
     workspace: Arc<Workspace>,
+    files: Arc<dyn Files>,
+    seen: Arc<Seen>,
     spills: Option<SpillFolder>,
     parallel: bool,
     slots: Semaphore,
@@ -127,6 +134,8 @@ impl Environment {
             journal: setup.journal,
             commands,
             workspace: Arc::new(setup.workspace),
+            files: setup.files,
+            seen: Arc::default(),
             spills: setup.spills,
             parallel: setup.parallel,
             slots: Semaphore::new(setup.max_parallel.clamp(1, Semaphore::MAX_PERMITS)),
@@ -252,7 +261,7 @@ impl Environment {
             .schema()
             .map_err(|reason| ToolError(format!("The tool {} cannot be called: {reason}", entry.spec.name)))?;
         let checked = args::check(&entry.spec.name, schema, &call.arguments).map_err(ToolError)?;
-        let cx = CheckContext { workspace: self.workspace.clone() };
+        let cx = CheckContext { workspace: self.workspace.clone(), files: self.files.clone() };
         let prepared = caught(Box::pin(async { entry.tool.prepare(&checked.args, &cx).await }));
         let prepared = tokio::time::timeout(LONGEST_PREPARE, prepared).await.map_err(|_| {
             ToolError(format!(
@@ -276,12 +285,15 @@ impl Environment {
             extra: Extra::new(),
         }))?;
         let frame = CloseOut::open(&self.journal, &call_id, entry.spec.bound, self.spills.clone());
-        let limits = Limits { timeout_ms: u64::try_from(entry.spec.timeout_ms).ok().filter(|ms| *ms > 0) };
+        let timeout_ms = u64::try_from(entry.spec.timeout_ms).ok().filter(|ms| *ms > 0);
+        let limits = Limits { timeout_ms, bound: entry.spec.bound };
         let cx = ToolContext {
             out: frame.sink(),
             cancel: interrupt.child_token(),
             limits,
             workspace: self.workspace.clone(),
+            files: self.files.clone(),
+            seen: self.seen.clone(),
             commands: self.commands.clone(),
         };
         let (ending, done) = race(entry, permit, cx, interrupt).await;

@@ -6,10 +6,17 @@ use tokio_util::sync::CancellationToken;
 use toolgate_core::{
     call::Args,
     outcome::StopReason,
-    tool::{Effect, Prepared, ToolSpec},
+    tool::{Bound, Effect, Prepared, ToolSpec},
 };
 
-use crate::{BoxFuture, gate::Permit, output::Sink, process::table::CommandSessions, workspace::Workspace};
+use crate::{
+    BoxFuture,
+    files::{Files, seen::Seen},
+    gate::Permit,
+    output::Sink,
+    process::table::CommandSessions,
+    workspace::Workspace,
+};
 
 /// A tool. One file, one line in [`crate::tools::builtin`]; no other code knows its name.
 pub trait Tool: Send + Sync {
@@ -38,6 +45,8 @@ pub trait Tool: Send + Sync {
 pub struct CheckContext {
     /// The folder that paths are relative to.
     pub workspace: Arc<Workspace>,
+    /// What paths mean, and what a decision about a file looks at.
+    pub files: Arc<dyn Files>,
 }
 
 /// What a tool may use while it runs: no session, no registry and no way to another permit.
@@ -50,6 +59,10 @@ pub struct ToolContext {
     pub limits: Limits,
     /// The folder that it is bound to.
     pub workspace: Arc<Workspace>,
+    /// Files and folders.
+    pub files: Arc<dyn Files>,
+    /// What the session knows of them.
+    pub seen: Arc<Seen>,
     /// Command sessions.
     pub commands: Arc<CommandSessions>,
 }
@@ -59,6 +72,8 @@ pub struct ToolContext {
 pub struct Limits {
     /// In milliseconds; none without a limit.
     pub timeout_ms: Option<u64>,
+    /// How much of its output the model reads. A tool that can leave out something better than the end keeps to it by itself.
+    pub bound: Bound,
 }
 
 /// How a tool came back.

@@ -1,12 +1,12 @@
-//! The folder that tools are bound to, and how a spelled path becomes a place.
+//! The folder that tools are bound to, and the folders in it that commands run in.
 #![allow(clippy::disallowed_methods)] // The workspace is opened here.
 
 use std::{
     io,
-    path::{Component, Path, PathBuf},
+    path::{Path, PathBuf},
 };
 
-use toolgate_core::tool::Place;
+use crate::files::normalised;
 
 /// A session's folder.
 #[derive(Debug, Clone)]
@@ -32,19 +32,10 @@ impl Workspace {
         &self.root
     }
 
-    /// The place that a path means: from the root where it is relative, lexically normalised. Nothing is looked up.
-    pub fn place(&self, spelled: &str) -> Place {
-        let mut path = PathBuf::new();
-        for component in self.root.join(spelled).components() {
-            match component {
-                Component::CurDir => {}
-                Component::ParentDir => {
-                    path.pop();
-                }
-                other => path.push(other),
-            }
-        }
-        Place { spelled: spelled.to_owned(), path }
+    /// The folder that a spelling means, for a command to run in: from the root where it is relative, as its letters say. Nothing is
+    /// looked up.
+    pub fn folder(&self, spelled: &str) -> PathBuf {
+        normalised(&self.root.join(spelled))
     }
 }
 
@@ -53,14 +44,14 @@ mod tests {
     use super::*;
 
     #[test]
-    fn a_place_is_absolute_and_normalised() {
+    fn a_folder_is_absolute_and_normalised() {
         let folder = tempfile::tempdir().unwrap();
         let workspace = Workspace::open(folder.path()).unwrap();
         let root = workspace.root().to_owned();
         for (spelled, path) in
             [("a/./b", root.join("a/b")), ("a/../b", root.join("b")), ("/etc/../x", "/x".into()), ("", root.clone())]
         {
-            assert_eq!(workspace.place(spelled).path, path);
+            assert_eq!(workspace.folder(spelled), path);
         }
         assert!(Workspace::open(&root.join("missing")).is_err());
     }

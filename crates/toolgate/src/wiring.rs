@@ -8,6 +8,7 @@ use std::{
 use toolgate_runtime::{
     approver::Approver,
     environment::Setup,
+    files::local::LocalFiles,
     output::spill::SpillFolder,
     process::{
         command_env::EnvPolicy,
@@ -64,6 +65,7 @@ pub(crate) fn environment(wish: Wish, recorded: &Recorded, surroundings: &Surrou
         approver: wish.approver,
         journal: recorded.journal.clone(),
         commands,
+        files: Arc::new(LocalFiles::new(&wish.workspace, surroundings.home())),
         workspace: wish.workspace,
         spills: Some(SpillFolder::new(recorded.spill_folder())),
         parallel: settings.tools.parallel,

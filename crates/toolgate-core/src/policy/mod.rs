@@ -178,7 +178,7 @@ mod tests {
     #[test]
     fn the_four_modes_without_rules() {
         use ApprovalMode::*;
-        let place = Place { spelled: "a".into(), path: "/w/a".into() };
+        let place = Place { spelled: "a".into(), path: "/w/a".into(), real: "/w/a".into(), inside: true };
         let read = call(Permission::Read, vec![Effect::Read(place.clone())]);
         let write = call(Permission::ReadWrite, vec![Effect::Write(place)]);
         let poll = call(Permission::ReadWrite, vec![Effect::Feed { process: "p".into(), text: String::new() }]);

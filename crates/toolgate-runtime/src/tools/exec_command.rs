@@ -64,7 +64,7 @@ impl Tool for ExecCommand {
                     "Invalid arguments for exec_command: /cmd: expected a command without NUL characters",
                 ));
             }
-            let cwd = cx.workspace.place(args.get("workdir").and_then(|dir| dir.as_str()).unwrap_or_default()).path;
+            let cwd = cx.workspace.folder(args.get("workdir").and_then(|dir| dir.as_str()).unwrap_or_default());
             let summary = summary(&line);
             Ok(Prepared { effects: vec![Effect::Run { line, cwd }], summary, preview: None })
         })

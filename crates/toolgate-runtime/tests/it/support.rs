@@ -21,6 +21,7 @@ use toolgate_runtime::{
     BoxFuture,
     approver::{Approver, OnAsk, Unattended},
     environment::{CallEnd, Environment, MAX_PARALLEL, Setup},
+    files::local::LocalFiles,
     gate::{Gate, Passage, Permit},
     output::spill::SpillFolder,
     process::{
@@ -202,13 +203,16 @@ impl House {
             plan.tools.into_iter().for_each(|tool| registry.add(tool).unwrap());
             registry
         });
+        let workspace = Workspace::open(&work).unwrap();
+        let home = Some(folder.path().canonicalize().unwrap());
         let env = Environment::new(Setup {
             session: "session-test".into(),
             registry,
             approver,
             commands,
             journal,
-            workspace: Workspace::open(&work).unwrap(),
+            files: Arc::new(LocalFiles::new(&workspace, home)),
+            workspace,
             spills: Some(spills),
             parallel: plan.parallel,
             max_parallel: plan.max_parallel,

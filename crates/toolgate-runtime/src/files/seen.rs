@@ -1,0 +1,135 @@
+//! What the session has read and written of each file, by content, so that a change by somebody else is told from toolgate's own, and a
+//! file that was only touched is not taken for a changed one.
+
+use std::{
+    collections::{HashMap, VecDeque},
+    path::{Path, PathBuf},
+    sync::{Mutex, MutexGuard, PoisonError},
+};
+
+use toolgate_core::call::{Digest, Hasher};
+
+/// Bytes from a file's beginning that are remembered by their digest. More than any answer shows; hashing them takes a few milliseconds.
+pub const MOST_BYTES: usize = 8 * 1024 * 1024;
+
+/// Files that are remembered; the oldest is forgotten first, and a forgotten file counts as one that was never read.
+const MOST_FILES: usize = 4096;
+
+/// What a session has seen.
+#[derive(Default)]
+pub struct Seen {
+    files: Mutex<Files>,
+}
+
+#[derive(Default)]
+struct Files {
+    known: HashMap<PathBuf, Known>,
+    order: VecDeque<PathBuf>,
+}
+
+/// The beginning of a file, as it was.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub struct Known {
+    length: usize,
+    digest: Digest,
+    /// Whether that was all of it.
+    whole: bool,
+}
+
+/// Takes a file's beginning in pieces as it is read or written.
+#[derive(Default)]
+pub struct Knowing {
+    length: usize,
+    hasher: Hasher,
+    cut: bool,
+}
+
+impl Knowing {
+    /// The next bytes of the file.
+    pub fn take(&mut self, bytes: &[u8]) {
+        let room = MOST_BYTES - self.length;
+        self.cut |= bytes.len() > room;
+        let bytes = &bytes[..bytes.len().min(room)];
+        self.hasher.update(bytes);
+        self.length += bytes.len();
+    }
+
+    /// Whether nothing more is remembered.
+    pub fn is_full(&self) -> bool {
+        self.length == MOST_BYTES
+    }
+
+    /// What has been taken; `ended` where the file ended with it.
+    pub fn known(self, ended: bool) -> Known {
+        Known { length: self.length, digest: self.hasher.finish(), whole: ended && !self.cut }
+    }
+}
+
+impl Known {
+    /// All of a content, in pieces.
+    pub fn of<'a>(pieces: impl IntoIterator<Item = &'a [u8]>) -> Self {
+        let mut knowing = Knowing::default();
+        pieces.into_iter().for_each(|piece| knowing.take(piece));
+        knowing.known(true)
+    }
+
+    /// Whether a content begins as this one did, and ends with it where this was all.
+    fn is_beginning_of(&self, content: &[u8]) -> bool {
+        content.len() >= self.length
+            && (!self.whole || content.len() == self.length)
+            && Digest::of(&content[..self.length]) == self.digest
+    }
+}
+
+impl Seen {
+    /// The session now knows the file as this.
+    pub fn set(&self, real: &Path, known: Known) {
+        let mut files = self.files();
+        if files.known.insert(real.to_owned(), known).is_none() {
+            files.order.push_back(real.to_owned());
+        }
+        while files.order.len() > MOST_FILES {
+            if let Some(oldest) = files.order.pop_front() {
+                files.known.remove(&oldest);
+            }
+        }
+    }
+
+    /// Whether the session has read the file and its content is another one now. What it has not read may be anything.
+    pub fn has_changed(&self, real: &Path, content: &[u8]) -> bool {
+        let known = self.files().known.get(real).cloned();
+        known.is_some_and(|known| !known.is_beginning_of(content))
+    }
+
+    /// Bytes of the file that [`Seen::has_changed`] looks at; none where the session has not read it.
+    pub fn known_bytes(&self, real: &Path) -> Option<usize> {
+        self.files().known.get(real).map(|known| known.length)
+    }
+
+    fn files(&self) -> MutexGuard<'_, Files> {
+        self.files.lock().unwrap_or_else(PoisonError::into_inner)
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn a_change_is_told_by_content_and_only_of_what_was_read() {
+        let seen = Seen::default();
+        let path = Path::new("/w/a");
+        assert!(!seen.has_changed(path, b"anything"), "what was never read cannot be stale");
+        seen.set(path, Known::of([&b"one\n"[..], b"two\n"]));
+        for (content, changed) in
+            [(&b"one\ntwo\n"[..], false), (b"one\ntwo\nmore", true), (b"one\nTWO\n", true), (b"", true)]
+        {
+            assert_eq!(seen.has_changed(path, content), changed, "{content:?}");
+        }
+        let mut part = Knowing::default();
+        part.take(b"one\n");
+        seen.set(path, part.known(false));
+        assert!(!seen.has_changed(path, b"one\nsomething else"), "only the beginning was read");
+        assert!(seen.has_changed(path, b"One\n"));
+    }
+}
