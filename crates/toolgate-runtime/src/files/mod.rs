@@ -6,7 +6,7 @@
 //! * this file: the port [`Files`], which in-memory executors implement too; its methods may block, so tools call them from [`blocking`];
 //! * [`local`]: this machine; `resolve`: from a spelling to a place; `replace`: how a file is changed, whole or not at all; `walk`: trees;
 //! * [`names`]: names that no line of text can hold; `missing`: what stands near a path that does not exist;
-//! * [`seen`]: what the session has read, by content.
+//! * [`text`] and [`window`]: what kind of text a file holds, and lines out of it; [`seen`]: what the session has read, by content.
 
 pub mod local;
 mod missing;
@@ -14,7 +14,9 @@ pub mod names;
 mod replace;
 mod resolve;
 pub mod seen;
+pub mod text;
 mod walk;
+pub mod window;
 
 use std::{
     ffi::OsString,

@@ -3,6 +3,9 @@
 mod exec_command;
 mod input_command;
 mod kill_command;
+mod ls;
+mod paths;
+mod read;
 mod report;
 
 use std::sync::Arc;
@@ -15,19 +18,18 @@ pub fn builtin() -> Vec<Arc<dyn Tool>> {
         Arc::new(exec_command::ExecCommand::new()),
         Arc::new(input_command::InputCommand::new()),
         Arc::new(kill_command::KillCommand::new()),
+        Arc::new(read::Read::new()),
+        Arc::new(ls::Ls::new()),
     ]
 }
 
 /// Names that a configuration may hold although this crate has no tool for them: the set that toolgate is named for, as its two parents
 /// have it, less what [`builtin`] gives. Whoever reads a configuration can tell them from a mistyped name.
 pub const NOT_BUILT: &[&str] = &[
-    "read",
     "write",
     "edit",
     "grep",
     "find",
-    "ls",
-    "read_file",
     "write_file",
     "edit_file",
     "bash",

@@ -13,5 +13,6 @@ mod commands;
 mod definitions;
 mod door;
 mod examples;
+mod files;
 mod supervisor;
 mod support;

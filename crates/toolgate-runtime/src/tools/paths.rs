@@ -1,0 +1,33 @@
+//! The path of a file tool's call, from argument to permit. Shared by the file tools; no tool itself.
+
+use serde_json::Value;
+use toolgate_core::{
+    call::Args,
+    tool::{Effect, Place},
+};
+
+use crate::{
+    files::blocking,
+    gate::Permit,
+    tool::{CheckContext, ToolError},
+};
+
+/// The path that a call names, in the words of either parent; the workspace where it names none.
+pub(super) fn place_of(args: &Args) -> String {
+    let path = ["path", "file_path"].into_iter().find_map(|name| args.get(name).and_then(Value::as_str));
+    path.unwrap_or_default().to_owned()
+}
+
+/// Where that is.
+pub(super) async fn resolved(cx: &CheckContext, spelled: String) -> Result<Place, ToolError> {
+    let files = cx.files.clone();
+    blocking(move || Ok(files.resolve(&spelled)?)).await
+}
+
+/// The one place that a permit speaks of: what is opened is the permit's effect and nothing else.
+pub(super) fn the_place(permit: &Permit) -> Result<&Place, ToolError> {
+    match permit.call().effects() {
+        [Effect::Read(place) | Effect::Search(place) | Effect::Write(place)] => Ok(place),
+        _ => Err(ToolError::new("the permit does not name one place")),
+    }
+}

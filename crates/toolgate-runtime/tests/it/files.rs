@@ -1,0 +1,188 @@
+//! The file tools through the door, on real files.
+
+use std::{
+    ffi::OsStr,
+    fs,
+    os::unix::{ffi::OsStrExt, fs::symlink},
+};
+
+use serde_json::{Value, json};
+use toolgate_core::outcome::StopReason;
+
+use crate::support::House;
+
+/// A house whose files are what the shell line makes.
+async fn house(setup: &str) -> House {
+    let house = House::new();
+    let made = house.sh(setup).await;
+    assert_eq!(made.stop_reason, Some(StopReason::Completed), "{}", made.output);
+    house
+}
+
+/// The output of one call, and whether it completed.
+async fn call(house: &House, name: &str, arguments: Value) -> (String, bool) {
+    let output = house.call(name, arguments).await;
+    (output.output, output.stop_reason == Some(StopReason::Completed))
+}
+
+async fn read(house: &House, arguments: Value) -> (String, bool) {
+    call(house, "read", arguments).await
+}
+
+#[tokio::test]
+async fn read_shows_windows_and_says_how_to_go_on() {
+    let house = house(
+        "seq 100 > s; seq 2500 > long; : > empty; printf 'one\\ntwo' > open; yes 'x' | head -3 | tr -d '\\n' > x",
+    )
+    .await;
+    for (arguments, output, completed) in [
+        (json!({"path": "x"}), "xxx", true),
+        (json!({"path": "open"}), "one\ntwo", true),
+        (json!({"path": "empty"}), "(empty file) empty has 0 lines", true),
+        (json!({"path": "s", "limit": 2}), "1\n2\n[lines 1-2 of 100; 98 more lines; go on with offset 3]", true),
+        (json!({"path": "s", "offset": 99}), "99\n100", true),
+        (
+            json!({"path": "s", "offset": 41, "limit": 1}),
+            "41\n[lines 41-41 of 100; 59 more lines; go on with offset 42]",
+            true,
+        ),
+        (
+            json!({"path": "s", "offset": 100, "limit": "1", "line_numbers": true}),
+            "[argument /limit read as a number]\n   100\t100",
+            true,
+        ),
+        (json!({"path": "s", "offset": 101}), "[offset 101 is past the end of s (100 lines)]", false),
+    ] {
+        let (found, done) = read(&house, arguments.clone()).await;
+        let found = if arguments["limit"] == "1" { put_first(&found) } else { found };
+        assert_eq!((found.as_str(), done), (output, completed), "{arguments}");
+    }
+    let (found, _) = read(&house, json!({"path": "long"})).await;
+    assert!(
+        found.ends_with("\n2000\n[lines 1-2000 of 2500; 500 more lines; go on with offset 2001]"),
+        "{}",
+        &found[found.len() - 90..]
+    );
+    for wrong in [
+        json!({"path": "s", "limit": 0}),
+        json!({"path": "s", "offset": 0}),
+        json!({"path": "s", "offset": -1}),
+        json!({}),
+    ] {
+        let (found, done) = read(&house, wrong.clone()).await;
+        assert!(!done && found.contains("Invalid arguments for read"), "{wrong}: {found}");
+    }
+}
+
+/// Notes of the check stand behind the output; here they are wanted in front.
+fn put_first(output: &str) -> String {
+    let (text, note) = output.rsplit_once('\n').unwrap();
+    format!("{note}\n{text}")
+}
+
+#[tokio::test]
+async fn read_says_what_is_no_text_file() {
+    let house = house(
+        "mkfifo pipe; ln -s pipe to_pipe; ln -s nowhere dead; ln -s round round; mkdir -p folder/sub; touch folder/a; head -c 4096 /bin/ls > b.bin; \
+         python3 -c 'import socket; socket.socket(socket.AF_UNIX).bind(\"sock\")'; touch report.txt; echo x > notes",
+    )
+    .await;
+    for (path, part) in [
+        ("/dev/zero", "/dev/zero is a device, not a file"),
+        ("/dev/urandom", "a device"),
+        ("/dev/tty", "a device"),
+        ("/proc/kmsg", "a device"),
+        ("pipe", "pipe is a named pipe, not a file"),
+        ("to_pipe", "a named pipe"),
+        ("sock", "a socket"),
+        (".", "is a folder, not a file; it holds b.bin, dead, folder/, notes"),
+        ("folder", "it holds a, sub/"),
+        ("dead", "dead does not exist; the workspace has"),
+        ("round", "goes round in links"),
+        ("reprot.txt", "does not exist; the workspace has report.txt"),
+        ("folder/x/y", "does not exist; folder has a, sub/"),
+        ("notes/x", "does not exist: notes is a file, not a folder"),
+        ("b.bin", "b.bin is a binary file (a program (ELF), 4.1 kB)"),
+        ("a\0b", "NUL"),
+    ] {
+        let (found, done) = read(&house, json!({"path": path})).await;
+        assert!(!done && found.contains(part), "{path}: {found}");
+    }
+}
+
+#[tokio::test]
+async fn files_that_are_made_while_they_are_read_come_to_an_end() {
+    let house = House::new();
+    let (found, done) = read(&house, json!({"path": "/proc/self/status"})).await;
+    assert!(done && found.starts_with("Name:"), "{found}");
+    let (found, done) = read(&house, json!({"path": "/proc/version"})).await;
+    assert!(done && found.contains("Linux version"), "{found}");
+}
+
+#[tokio::test]
+async fn read_file_is_the_other_parents_form() {
+    let house = house("printf 'one\\r\\ntwo\\r\\n' > crlf; seq 3000 > s; python3 -c 'print(\"y\"*3000)' > wide; : > empty; head -c 100 /bin/ls > b").await;
+    for (arguments, output) in [
+        (json!({"file_path": "crlf"}), "     1\tone\n     2\ttwo\n[file uses CRLF line endings]".to_owned()),
+        (
+            json!({"file_path": "s", "offset": 2.9, "limit": 1}),
+            "     2\t2\n[lines 2-2 of 3000; 2998 more lines; go on with offset 3]".to_owned(),
+        ),
+        (
+            json!({"file_path": "s", "offset": -7, "limit": 1}),
+            "     1\t1\n[lines 1-1 of 3000; 2999 more lines; go on with offset 2]".to_owned(),
+        ),
+        (json!({"file_path": "wide"}), format!("     1\t{}… [line truncated]", "y".repeat(2000))),
+        (json!({"file_path": "empty"}), "(empty file) empty has 0 lines".to_owned()),
+    ] {
+        assert_eq!(call(&house, "read_file", arguments.clone()).await, (output, true), "{arguments}");
+    }
+    let (found, _) = call(&house, "read_file", json!({"file_path": "s"})).await;
+    assert!(found.contains("\n  2000\t2000\n[lines 1-2000 of 3000; "), "2000 lines are the default");
+    for (arguments, part) in [
+        (json!({"file_path": "s", "limit": 0}), "Invalid arguments"),
+        (json!({"file_path": "s", "offset": "x"}), "Invalid arguments"),
+        (json!({"file_path": "s", "offset": 9999}), "past the end of s (3000 lines)"),
+        (json!({"file_path": "b"}), "binary file"),
+    ] {
+        let (found, done) = call(&house, "read_file", arguments.clone()).await;
+        assert!(!done && found.contains(part), "{arguments}: {found}");
+    }
+}
+
+#[tokio::test]
+async fn any_name_can_be_listed_and_read() {
+    let house = House::new();
+    let names: [&[u8]; 6] = [b"plain", b"two\nlines", b"caf\xe9", b"\xff", b"-x", b"#.md"];
+    for name in names {
+        fs::write(house.work().join(OsStr::from_bytes(name)), "content").unwrap();
+    }
+    fs::create_dir(house.work().join("Folder")).unwrap();
+    symlink("Folder", house.work().join("link")).unwrap();
+    symlink("nowhere", house.work().join("dead")).unwrap();
+    let (listed, _) = call(&house, "ls", json!({})).await;
+    assert_eq!(listed, "#.md\n-x\n\"caf\\xe9\"\ndead\nFolder/\nlink/\nplain\n\"two\\nlines\"\n\"\\xff\"\n");
+    for line in listed.lines().filter(|line| !line.ends_with('/') && *line != "dead") {
+        assert_eq!(read(&house, json!({"path": line})).await, ("content".into(), true), "{line}");
+    }
+    let (listed, _) = call(&house, "ls", json!({"limit": 2})).await;
+    assert_eq!(listed, "#.md\n-x\n[2 of 9 names; limit=4 shows more]");
+    assert_eq!(call(&house, "ls", json!({"path": "Folder"})).await.0, "(empty folder)");
+    for (path, part) in [("plain", "plain is a file, not a folder"), ("nope", "does not exist")] {
+        let (found, done) = call(&house, "ls", json!({"path": path})).await;
+        assert!(!done && found.contains(part), "{found}");
+    }
+}
+
+#[tokio::test]
+async fn what_was_decided_on_is_what_is_opened() {
+    let house = House::new();
+    fs::write(house.folder.path().join("secret"), "secret").unwrap();
+    fs::write(house.work().join("a"), "mine").unwrap();
+    symlink("a", house.work().join("link")).unwrap();
+    assert_eq!(read(&house, json!({"path": "link"})).await, ("mine".into(), true));
+    // A link that leaves is outside, and opened there.
+    symlink("../secret", house.work().join("out")).unwrap();
+    assert_eq!(read(&house, json!({"path": "out"})).await, ("secret".into(), true));
+    assert_eq!(read(&house, json!({"path": "~/secret"})).await, ("secret".into(), true));
+}
