@@ -6,7 +6,7 @@ use std::{fmt, str::FromStr};
 
 use serde::{Deserialize, Serialize};
 
-use crate::{call::Digest, tool::Effect};
+use crate::{digest::Digest, tool::Effect};
 
 /// What happens to a call that no rule decides.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Serialize, Deserialize)]

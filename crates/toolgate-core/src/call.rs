@@ -1,52 +1,12 @@
 //! A call after its check: the exact arguments and effects that a decision is about, and the digest that binds it to them.
 
-use serde::{Deserialize, Serialize};
 use serde_json::{Map, Value};
-use sha2::{Digest as _, Sha256};
 
-use crate::tool::{Effect, Permission, Prepared};
+pub use crate::digest::Digest;
+use crate::tool::{Effect, Permission, Prepared, Preview};
 
 /// Checked arguments: a JSON object that fits the tool's schema.
 pub type Args = Map<String, Value>;
-
-/// SHA-256 in lower-case hex.
-#[derive(Debug, Clone, PartialEq, Eq, Hash, Serialize, Deserialize)]
-#[serde(transparent)]
-pub struct Digest(String);
-
-impl Digest {
-    /// The digest of some bytes.
-    pub fn of(bytes: &[u8]) -> Self {
-        Self(hex(&Sha256::digest(bytes)))
-    }
-
-    /// The hex text.
-    pub fn as_str(&self) -> &str {
-        &self.0
-    }
-}
-
-/// Makes a [`Digest`] of bytes that come in pieces.
-#[derive(Default)]
-pub struct Hasher(Sha256);
-
-impl Hasher {
-    /// The next bytes.
-    pub fn update(&mut self, bytes: &[u8]) {
-        self.0.update(bytes);
-    }
-
-    /// The digest of all of them.
-    pub fn finish(self) -> Digest {
-        Digest(hex(&self.0.finalize()))
-    }
-}
-
-/// Lower-case hex.
-pub(crate) fn hex(bytes: &[u8]) -> String {
-    const DIGITS: &[u8; 16] = b"0123456789abcdef";
-    bytes.iter().flat_map(|b| [DIGITS[(b >> 4) as usize] as char, DIGITS[(b & 15) as usize] as char]).collect()
-}
 
 /// A call that may be decided on. What changes after this needs a new check and a new decision.
 #[derive(Debug, Clone)]
@@ -71,7 +31,7 @@ impl CheckedCall {
             spec.name.clone(),
             serde_json::to_string(&args).unwrap_or_default(),
             serde_json::to_string(&prepared.effects).unwrap_or_else(|_| format!("{:?}", prepared.effects)),
-            prepared.preview.clone().unwrap_or_default(),
+            prepared.preview.as_ref().map_or("", |preview| preview.digest.as_str()).to_owned(),
         ];
         for part in parts {
             bytes.extend_from_slice(&(part.len() as u64).to_le_bytes());
@@ -123,8 +83,8 @@ impl CheckedCall {
     }
 
     /// More for the one who decides.
-    pub fn preview(&self) -> Option<&str> {
-        self.prepared.preview.as_deref()
+    pub fn preview(&self) -> Option<&Preview> {
+        self.prepared.preview.as_ref()
     }
 
     /// What a decision on this call is bound to.

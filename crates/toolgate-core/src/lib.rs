@@ -6,7 +6,7 @@
 //! In reading order:
 //! * [`tool`]: what a tool says of itself and what a call would do ([`tool::Effect`]);
 //! * [`config`]: what a configuration says of a tool, and the declaration that comes of it;
-//! * [`call`]: a call after its check: exact arguments, exact effects, one digest;
+//! * [`call`]: a call after its check: exact arguments, exact effects, one [`digest`];
 //! * [`args`] and [`schema`]: from a model's text to checked arguments;
 //! * [`approval`]: questions as keys, decisions, modes;
 //! * [`policy`]: rules, and [`policy::decide`];
@@ -17,6 +17,7 @@ pub mod approval;
 pub mod args;
 pub mod call;
 pub mod config;
+pub mod digest;
 pub mod message;
 pub mod outcome;
 pub mod policy;

@@ -5,6 +5,8 @@ use std::{path::PathBuf, str::FromStr};
 use serde::{Deserialize, Serialize};
 use serde_json::Value;
 
+use crate::digest::Digest;
+
 /// The time limit of a call where neither the tool nor the configuration names one; milliseconds (PenguinHarness's default).
 pub const DEFAULT_TIMEOUT_MS: i64 = 120_000;
 
@@ -305,6 +307,15 @@ pub struct Prepared {
     pub effects: Vec<Effect>,
     /// One line for people.
     pub summary: String,
-    /// More for the one who decides, such as a diff. What was shown belongs to what was decided.
-    pub preview: Option<String>,
+    /// More for the one who decides.
+    pub preview: Option<Preview>,
+}
+
+/// What the one who decides is shown beside the summary, such as a diff.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub struct Preview {
+    /// As it is shown.
+    pub text: String,
+    /// What it stands for, in full. A decision is about this, so what is done must still be it.
+    pub digest: Digest,
 }

@@ -6,7 +6,7 @@
 
 use sha2::{Digest as _, Sha256};
 
-use crate::call::hex;
+use crate::digest::hex;
 
 /// Sets these hashes apart from every other use of SHA-256.
 const DOMAIN: &[u8] = b"toolgate-trace-v1\0";

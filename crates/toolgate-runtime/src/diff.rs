@@ -6,6 +6,8 @@ use std::ops::Range;
 
 use similar::{Algorithm, DiffOp, capture_diff_slices, group_diff_ops};
 
+use toolgate_core::{digest::Digest, tool::Preview};
+
 use crate::files::text::{pictured, shown};
 
 /// Unchanged lines that are shown around a change.
@@ -14,6 +16,9 @@ const CONTEXT: usize = 3;
 /// Lines of one region that are compared one by one; a larger one is shown as all removed and all added, since comparing takes time that
 /// grows with the square of what differs.
 const MOST_COMPARED: usize = 4_000;
+
+/// Lines of a diff that a question shows; a person reads no more before saying yes.
+const MOST_PREVIEWED: usize = 1000;
 
 /// What changed.
 #[derive(Debug, Clone, Default, PartialEq, Eq)]
@@ -65,10 +70,14 @@ impl Diff {
         self.removed + self.added == 0
     }
 
-    /// Whether two diffs remove and add the same lines, wherever those stand by now. What a person saw and what is done are held
-    /// against each other by this.
-    pub fn does_the_same(&self, other: &Self) -> bool {
-        self.changes == other.changes
+    /// What it removes and adds, wherever that stands by now. What a person saw and what is done are held against each other by this.
+    pub fn digest(&self) -> Digest {
+        Digest::of(&self.changes)
+    }
+
+    /// For the one who decides.
+    pub fn preview(&self) -> Preview {
+        Preview { text: self.shown(MOST_PREVIEWED), digest: self.digest() }
     }
 
     /// At most so many lines of it; how many more there are stands behind them.
@@ -226,16 +235,17 @@ mod tests {
         assert_eq!(Diff::between(b"a\r\n", b"a\n").shown(9), "@@ -1 +1 @@\n-a\u{240d}\n+a");
         assert_eq!(Diff::between(b"caf\xe9\n", b"caf\xe9s\n").shown(9), "@@ -1 +1 @@\n-caf\u{e9}\n+caf\u{e9}s");
         let far = Diff::between(ten.as_bytes(), ten.replace("1\n", "x\n").as_bytes());
-        assert_eq!((far.first, far.summary().as_str()), (1, "+2/−2 lines"));
-        assert_eq!(far.shown(1), "@@ -1,4 +1,4 @@\n… 11 more lines of the diff");
+        assert_eq!((far.first, far.summary().as_str()), (1, "+1/−1 lines"));
+        assert_eq!(far.shown(1), "@@ -1,4 +1,4 @@\n… 5 more lines of the diff");
     }
 
     #[test]
     fn the_same_change_elsewhere_is_the_same_and_another_is_not() {
         let one = Diff::between(b"a\nb\nc\n", b"a\nB\nc\n");
-        assert!(one.does_the_same(&Diff::between(b"new\na\nb\nc\n", b"new\na\nB\nc\n")));
-        assert!(!one.does_the_same(&Diff::between(b"a\nb\nc\n", b"a\nB \nc\n")));
-        assert!(!one.does_the_same(&Diff::between(b"a\nb\r\nc\n", b"a\nB\nc\n")));
+        let same = |other: Diff| one.digest() == other.digest();
+        assert!(same(Diff::between(b"new\na\nb\nc\n", b"new\na\nB\nc\n")));
+        assert!(!same(Diff::between(b"a\nb\nc\n", b"a\nB \nc\n")));
+        assert!(!same(Diff::between(b"a\nb\r\nc\n", b"a\nB\nc\n")));
     }
 
     /// Applies hunks by their own numbers.

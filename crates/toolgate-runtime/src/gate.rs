@@ -128,7 +128,7 @@ impl Gate {
             key: key.clone(),
             tool: call.tool().to_owned(),
             summary: call.summary().to_owned(),
-            preview: call.preview().map(str::to_owned),
+            preview: call.preview().map(|preview| preview.text.clone()),
             effects: call.effects().to_vec(),
             basis,
             mode: standing.mode,

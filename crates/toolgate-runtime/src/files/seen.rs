@@ -7,7 +7,7 @@ use std::{
     sync::{Mutex, MutexGuard, PoisonError},
 };
 
-use toolgate_core::call::{Digest, Hasher};
+use toolgate_core::digest::{Digest, Hasher};
 
 /// Bytes from a file's beginning that are remembered by their digest. More than any answer shows; hashing them takes a few milliseconds.
 pub const MOST_BYTES: usize = 8 * 1024 * 1024;

@@ -7,6 +7,7 @@ mod ls;
 mod paths;
 mod read;
 mod report;
+mod write;
 
 use std::sync::Arc;
 
@@ -19,6 +20,7 @@ pub fn builtin() -> Vec<Arc<dyn Tool>> {
         Arc::new(input_command::InputCommand::new()),
         Arc::new(kill_command::KillCommand::new()),
         Arc::new(read::Read::new()),
+        Arc::new(write::Write::new()),
         Arc::new(ls::Ls::new()),
     ]
 }
@@ -26,11 +28,9 @@ pub fn builtin() -> Vec<Arc<dyn Tool>> {
 /// Names that a configuration may hold although this crate has no tool for them: the set that toolgate is named for, as its two parents
 /// have it, less what [`builtin`] gives. Whoever reads a configuration can tell them from a mistyped name.
 pub const NOT_BUILT: &[&str] = &[
-    "write",
     "edit",
     "grep",
     "find",
-    "write_file",
     "edit_file",
     "bash",
     "powershell",

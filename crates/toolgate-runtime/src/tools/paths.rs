@@ -2,11 +2,13 @@
 
 use serde_json::Value;
 use toolgate_core::{
+    approval::Source,
     call::Args,
     tool::{Effect, Place},
 };
 
 use crate::{
+    diff::Diff,
     files::blocking,
     gate::Permit,
     tool::{CheckContext, ToolError},
@@ -22,6 +24,18 @@ pub(super) fn place_of(args: &Args) -> String {
 pub(super) async fn resolved(cx: &CheckContext, spelled: String) -> Result<Place, ToolError> {
     let files = cx.files.clone();
     blocking(move || Ok(files.resolve(&spelled)?)).await
+}
+
+/// Whether what would be done now is what the decision was about: a person who saw a difference has allowed that one and no other.
+/// Whoever decides by a rule has looked at no difference.
+pub(super) fn as_decided(permit: &Permit, diff: Option<&Diff>, path: &str) -> Result<(), ToolError> {
+    let shown = permit.call().preview().filter(|_| permit.decision().basis.source == Source::Person);
+    if shown.is_none_or(|shown| diff.is_some_and(|diff| diff.digest() == shown.digest)) {
+        return Ok(());
+    }
+    Err(ToolError(format!(
+        "{path} has changed since this was allowed, and the change would be another one than what was shown; nothing was written. Call again."
+    )))
 }
 
 /// The one place that a permit speaks of: what is opened is the permit's effect and nothing else.

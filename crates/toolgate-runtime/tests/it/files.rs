@@ -186,3 +186,90 @@ async fn what_was_decided_on_is_what_is_opened() {
     assert_eq!(read(&house, json!({"path": "out"})).await, ("secret".into(), true));
     assert_eq!(read(&house, json!({"path": "~/secret"})).await, ("secret".into(), true));
 }
+
+#[tokio::test]
+async fn write_makes_and_overwrites_and_shows_what_changed() {
+    let house = House::new();
+    let long: String = (0..2000).map(|n| format!("{n}\n")).collect();
+    for (arguments, said) in [
+        (
+            json!({"path": "new/folder/a", "content": "one\ntwo\n"}),
+            "Created new/folder/a (2 lines, 8 bytes)".to_owned(),
+        ),
+        (
+            json!({"path": "new/folder/a", "content": "one\ntwo\n"}),
+            "Overwrote new/folder/a (2 lines, 8 bytes)\n(content unchanged)".to_owned(),
+        ),
+        (
+            json!({"path": "new/folder/a", "content": "one\nTWO\n"}),
+            "Overwrote new/folder/a (2 lines, 8 bytes)\n@@ -1,2 +1,2 @@\n one\n-two\n+TWO".to_owned(),
+        ),
+        (
+            json!({"path": "new/folder/a", "content": long}),
+            "Overwrote new/folder/a (2000 lines, 8890 bytes)\n+2000/−2 lines (too many to show)".to_owned(),
+        ),
+        (json!({"path": "e", "content": ""}), "Created e (0 lines, 0 bytes)".to_owned()),
+    ] {
+        assert_eq!(call(&house, "write", arguments).await, (said, true));
+    }
+    assert_eq!(
+        call(&house, "write_file", json!({"file_path": "w", "content": "x"})).await,
+        ("Created w (1 lines, 1 bytes)".into(), true)
+    );
+    assert_eq!(fs::read_to_string(house.work().join("new/folder/a")).unwrap(), long);
+    let (found, done) = call(&house, "write", json!({"path": "x"})).await;
+    assert!(!done && found.contains("`content` is required") && !house.work().join("x").exists(), "{found}");
+    for (path, part) in
+        [(".", "is a folder, not a file"), ("e/x", "e is a file, not a folder"), ("/dev/null", "is a device")]
+    {
+        let (found, done) = call(&house, "write", json!({"path": path, "content": ""})).await;
+        assert!(!done && found.contains(part), "{path}: {found}");
+    }
+    let left: Vec<_> = fs::read_dir(house.work()).unwrap().map(|entry| entry.unwrap().file_name()).collect();
+    assert_eq!(left.len(), 3, "no temporary file is left: {left:?}");
+}
+
+#[tokio::test]
+async fn write_keeps_what_belongs_to_the_file() {
+    let house = house(
+        "printf 'l1\\r\\nl2\\r\\n' > crlf; printf 'a\\r\\nb\\n' > mixed; echo old > script; chmod 750 script; echo real > real; ln -s real link; \
+         echo two > one_name; ln one_name other_name; setfattr -n user.note -v kept script 2>/dev/null || true",
+    )
+    .await;
+    let write =
+        async |path: &str, content: &str| call(&house, "write", json!({"path": path, "content": content})).await;
+    let bytes = |path: &str| fs::read(house.work().join(path)).unwrap();
+    let (said, _) = write("crlf", "x\ny\n").await;
+    assert!(said.ends_with("[the file's CRLF line endings were kept]"), "{said}");
+    assert_eq!(bytes("crlf"), b"x\r\ny\r\n");
+    write("mixed", "x\ny\n").await;
+    assert_eq!(bytes("mixed"), b"x\ny\n", "where the ends are mixed the content is literal");
+    write("script", "new\n").await;
+    let mode =
+        std::os::unix::fs::PermissionsExt::mode(&fs::metadata(house.work().join("script")).unwrap().permissions());
+    assert_eq!((bytes("script"), mode & 0o7777), (b"new\n".to_vec(), 0o750));
+    write("link", "new\n").await;
+    assert!(fs::symlink_metadata(house.work().join("link")).unwrap().is_symlink());
+    assert_eq!(bytes("real"), b"new\n", "the link's target is written");
+    write("one_name", "new\n").await;
+    assert_eq!(bytes("other_name"), b"new\n", "both names are still of one file");
+    symlink("made/here", house.work().join("dangling")).unwrap();
+    write("dangling", "x").await;
+    assert_eq!(bytes("made/here"), b"x");
+}
+
+#[tokio::test]
+async fn a_change_by_somebody_else_is_told_by_content() {
+    let house = house("echo one > a").await;
+    let write = async |content: &str| call(&house, "write", json!({"path": "a", "content": content})).await;
+    read(&house, json!({"path": "a"})).await;
+    house.sh("touch -d '2001-01-01' a").await;
+    assert!(write("two\n").await.1, "touched is not changed");
+    assert!(write("three\n").await.1, "and its own change is none");
+    house.sh("echo theirs > a").await;
+    let (found, done) = write("four\n").await;
+    assert!(!done && found.contains("has changed since it was read here"), "{found}");
+    assert_eq!(fs::read_to_string(house.work().join("a")).unwrap(), "theirs\n");
+    read(&house, json!({"path": "a"})).await;
+    assert!(write("four\n").await.1);
+}
