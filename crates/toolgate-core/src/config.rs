@@ -13,7 +13,7 @@ use serde_json::Value;
 
 use crate::{
     schema::Schema,
-    tool::{Bound, ForModel, Permission, ToolSpec, Truncate},
+    tool::{Bound, ExecutionMode, ForModel, Permission, ToolSpec, Truncate},
 };
 
 /// One entry of `tools.builtin`, with the names that PenguinHarness gives the fields.
@@ -43,6 +43,9 @@ pub struct ToolDefinition {
     /// Which part of a longer result is kept.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub truncate: Option<Truncate>,
+    /// `sequential` where its calls must not run beside others.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub execution: Option<ExecutionMode>,
     /// `false` takes the argument `description`, a sentence for people, out of the parameters.
     #[serde(default, rename = "call_description", skip_serializing_if = "Option::is_none")]
     pub call_description: Option<bool>,
@@ -99,6 +102,7 @@ impl ToolDefinition {
         spec.permission = self.permission.unwrap_or(spec.permission);
         spec.only_for = self.for_model.or(spec.only_for);
         spec.timeout_ms = self.timeout_ms.unwrap_or(spec.timeout_ms);
+        spec.execution = self.execution.unwrap_or(spec.execution);
         spec.hidden = self.hidden.unwrap_or(spec.hidden);
         Ok(spec)
     }
@@ -187,12 +191,13 @@ mod tests {
         let parameters = json!({"type": "object", "properties": {"cmd": {"type": "string"}}});
         let characters = |most, keep| Bound { most: Most::Characters(most), keep };
         type Change = fn(&mut ToolSpec);
-        let only: [(Value, Change); 6] = [
+        let only: [(Value, Change); 7] = [
             (json!({"description": "Other."}), |spec| spec.description = "Other.".into()),
             (json!({"permission": "r"}), |spec| spec.permission = Permission::Read),
             (json!({"forModel": "text-only"}), |spec| spec.only_for = Some(ForModel::TextOnly)),
             (json!({"timeoutMs": 0}), |spec| spec.timeout_ms = 0),
             (json!({"truncate": "middle"}), |spec| spec.bound = Bound::lines(Truncate::Middle)),
+            (json!({"execution": "sequential"}), |spec| spec.execution = ExecutionMode::Sequential),
             (json!({"hidden": true}), |spec| spec.hidden = true),
         ];
         for (mut entry, change) in only {
@@ -234,6 +239,7 @@ mod tests {
             (json!({"name": "shell", "timeoutMs": "1"}), "invalid type: string \"1\""),
             (json!({"name": "shell", "permission": "w"}), "unknown variant `w`"),
             (json!({"name": "shell", "forModel": "any"}), "unknown variant `any`"),
+            (json!({"name": "shell", "execution": "serial"}), "unknown variant `serial`"),
             (json!({"description": "x"}), "missing field `name`"),
             (json!(["shell"]), "a tool's name, or an object"),
             (json!({"name": "other"}), "`other`: name: it is applied to the tool `shell`"),

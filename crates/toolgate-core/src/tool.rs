@@ -33,6 +33,10 @@ pub struct ToolSpec {
     pub execution: ExecutionMode,
     /// One line for the system prompt; a tool without one is not listed there.
     pub snippet: Option<&'static str>,
+    /// Lines for the system prompt about how it is used well; most tools need none. They name no other tool, which may not be there.
+    pub guidelines: &'static [&'static str],
+    /// Programs of which one must be installed; a tool without any needs none.
+    pub programs: &'static [&'static str],
     /// The kind of model that it is for; every model without one.
     pub only_for: Option<ForModel>,
     /// The named sets that it belongs to; it always belongs to [`ToolSet::All`].
@@ -55,6 +59,8 @@ impl ToolSpec {
             bound: Bound::default(),
             execution: ExecutionMode::Parallel,
             snippet: None,
+            guidelines: &[],
+            programs: &[],
             only_for: None,
             sets: &[],
             hidden: false,

@@ -93,6 +93,7 @@ impl Setup {
 /// Runs calls and closes them.
 pub struct Environment {
     registry: Registry,
+    callable: Arc<[String]>,
     gate: Gate,
     journal: Arc<Journal>,
     commands: Arc<CommandSessions>,
@@ -130,6 +131,7 @@ impl Environment {
         let commands = Arc::new(CommandSessions::new(setup.commands, setup.spills.clone(), setup.journal.clone()));
         Self {
             gate: Gate::new(setup.session, setup.approver, setup.journal.clone(), facts),
+            callable: setup.registry.callable().map(str::to_owned).collect(),
             registry: setup.registry,
             journal: setup.journal,
             commands,
@@ -285,8 +287,7 @@ impl Environment {
             extra: Extra::new(),
         }))?;
         let frame = CloseOut::open(&self.journal, &call_id, entry.spec.bound, self.spills.clone());
-        let timeout_ms = u64::try_from(entry.spec.timeout_ms).ok().filter(|ms| *ms > 0);
-        let limits = Limits { timeout_ms, bound: entry.spec.bound };
+        let limits = Limits { timeout_ms: time_limit(entry, permit.call()), bound: entry.spec.bound };
         let cx = ToolContext {
             out: frame.sink(),
             cancel: interrupt.child_token(),
@@ -295,6 +296,7 @@ impl Environment {
             files: self.files.clone(),
             seen: self.seen.clone(),
             commands: self.commands.clone(),
+            callable: self.callable.clone(),
         };
         let (ending, done) = race(entry, permit, cx, interrupt).await;
         let output = frame.finish(&ending, notes, done)?;
@@ -322,4 +324,10 @@ impl Environment {
         let output = frame.finish(&ending, Vec::new(), Done::default())?;
         Ok(Checked::Closed(CallEnd::Closed(output, ending)))
     }
+}
+
+/// The tool's own limit, or the shorter one that the call asks for; none without either.
+fn time_limit(entry: &Entry, call: &CheckedCall) -> Option<u64> {
+    let own = u64::try_from(entry.spec.timeout_ms).ok().filter(|ms| *ms > 0);
+    own.into_iter().chain(entry.tool.time_limit(call.args())).min()
 }

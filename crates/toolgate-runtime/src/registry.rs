@@ -79,6 +79,11 @@ impl Registry {
         self.names.get(name).map(|index| &self.entries[*index]).filter(|entry| !entry.spec.hidden)
     }
 
+    /// Everything that can be called, second names included.
+    pub fn callable(&self) -> impl Iterator<Item = &str> {
+        self.entries.iter().filter(|entry| !entry.spec.hidden).map(|entry| entry.spec.name.as_str())
+    }
+
     /// The declarations that a model is sent, in order.
     pub fn specs(&self) -> impl Iterator<Item = &ToolSpec> {
         self.entries.iter().filter(|entry| entry.listed && !entry.spec.hidden).map(|entry| &entry.spec)

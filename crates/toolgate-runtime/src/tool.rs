@@ -34,6 +34,11 @@ pub trait Tool: Send + Sync {
     /// When the call cannot be described, which the model reads; such a call never runs.
     fn prepare<'a>(&'a self, args: &'a Args, cx: &'a CheckContext) -> BoxFuture<'a, Result<Prepared, ToolError>>;
 
+    /// A time limit that this call asks for itself, in milliseconds. It only shortens the one that the tool is held to.
+    fn time_limit(&self, _args: &Args) -> Option<u64> {
+        None
+    }
+
     /// Does what the permit allows. Text goes through `cx.out` only, so that nothing is returned that was not streamed.
     ///
     /// # Errors
@@ -65,6 +70,15 @@ pub struct ToolContext {
     pub seen: Arc<Seen>,
     /// Command sessions.
     pub commands: Arc<CommandSessions>,
+    /// The names of the tools that can be called.
+    pub callable: Arc<[String]>,
+}
+
+impl ToolContext {
+    /// Whether a tool of this name can be called: a hint names no other.
+    pub fn can_call(&self, name: &str) -> bool {
+        self.callable.iter().any(|callable| callable == name)
+    }
 }
 
 /// The limits of one call.

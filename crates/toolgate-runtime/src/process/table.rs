@@ -39,6 +39,8 @@ pub struct CommandSetup {
     pub env: EnvSource,
     /// The shell's path.
     pub shell: PathBuf,
+    /// Where programs are that a tool may run instead of the shell, by name.
+    pub programs: HashMap<String, PathBuf>,
     /// Whether the shell of each command reads the user's profile itself, as a login shell does.
     pub login: bool,
     /// Whether a program can be sent input later; without that it reads end-of-file at once.
@@ -51,13 +53,50 @@ impl CommandSetup {
     /// Commands cannot run.
     pub fn none() -> Self {
         let env = EnvSource::new(Vec::new(), None, EnvPolicy::default());
-        Self { processes: None, env, shell: DEFAULT_SHELL.into(), login: false, takes_input: false, yields: true }
+        Self {
+            processes: None,
+            env,
+            shell: DEFAULT_SHELL.into(),
+            programs: HashMap::new(),
+            login: false,
+            takes_input: false,
+            yields: true,
+        }
     }
 
     /// Commands run with these variables, in the usual shell, and can be sent input.
     pub fn new(processes: Arc<dyn Processes>, env: EnvSource) -> Self {
         Self { processes: Some(processes), env, takes_input: true, ..Self::none() }
     }
+}
+
+/// A command as a tool wants it.
+pub struct Start<'a> {
+    /// What runs it.
+    pub shell: Shell<'a>,
+    /// Where it runs.
+    pub cwd: &'a Path,
+    /// What it reads.
+    pub input: Input,
+}
+
+/// What runs a command.
+pub enum Shell<'a> {
+    /// The usual one, with this line byte for byte.
+    Usual(&'a str),
+    /// Another program, with its arguments, `argv[0]` included.
+    Program(&'a Path, Vec<OsString>),
+}
+
+/// What a command reads.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub enum Input {
+    /// End-of-file at once.
+    Nothing,
+    /// What is typed later, where that can be.
+    Typed,
+    /// A terminal.
+    Terminal,
 }
 
 /// The command sessions of one session.
@@ -132,6 +171,11 @@ impl CommandSessions {
         self.setup.yields
     }
 
+    /// Where the first of these programs is that is there.
+    pub fn program(&self, names: &[&str]) -> Option<&Path> {
+        names.iter().find_map(|name| self.setup.programs.get(*name)).map(PathBuf::as_path)
+    }
+
     /// Reads the login environment ahead of the first command. Meant for when the first model request has left.
     pub async fn prepare(&self) {
         if let Some(processes) = &self.setup.processes {
@@ -144,11 +188,11 @@ impl CommandSessions {
         self.setup.env.read_already().and_then(|captured| captured.warning.clone())
     }
 
-    /// Starts the line that the permit allows, in a shell, byte for byte.
+    /// Starts what the permit allows.
     ///
     /// # Errors
     /// What, where and why, when it cannot start.
-    pub async fn start(&self, permit: &Permit, line: &str, cwd: &Path, terminal: bool) -> Result<Held<'_>, StartError> {
+    pub async fn start(&self, permit: &Permit, start: Start<'_>) -> Result<Held<'_>, StartError> {
         let Some(processes) = &self.setup.processes else {
             return Err(StartError("commands cannot run here: no supervisor is configured".into()));
         };
@@ -164,29 +208,35 @@ impl CommandSessions {
             }
         }
         let captured = self.setup.env.captured(processes.as_ref()).await;
-        let stdio = match (terminal, self.setup.takes_input) {
-            (true, _) => Stdio::Terminal(TERMINAL),
-            (false, true) => Stdio::Pipes,
-            (false, false) => Stdio::NoInput,
+        let stdio = match start.input {
+            Input::Terminal => Stdio::Terminal(TERMINAL),
+            Input::Typed if self.setup.takes_input => Stdio::Pipes,
+            Input::Typed | Input::Nothing => Stdio::NoInput,
         };
-        let command = self.command(captured, line, cwd, stdio);
+        let command = self.command(captured, start, stdio);
         let running = processes.start(permit, command).await?;
         let session = CommandSession::new(ids::process_id(), running, stdio, self.spills.clone());
         self.note("started", &session.id, Some(permit.call().id()), None);
         Ok(self.insert(session))
     }
 
-    fn command(&self, captured: &Captured, line: &str, cwd: &Path, stdio: Stdio) -> Command {
+    fn command(&self, captured: &Captured, start: Start<'_>, stdio: Stdio) -> Command {
         let terminal = matches!(stdio, Stdio::Terminal(_));
         let env =
             self.envs[usize::from(terminal)].get_or_init(|| Arc::new(self.setup.env.command_env(captured, terminal)));
-        let start: &[&str] = if self.setup.login { &["bash", "-lc"] } else { &["bash", "--noprofile", "--norc", "-c"] };
-        let argv = start.iter().copied().chain([line]).map(OsString::from).collect();
+        let (program, argv) = match start.shell {
+            Shell::Program(program, argv) => (program, argv),
+            Shell::Usual(line) => {
+                let before: &[&str] =
+                    if self.setup.login { &["bash", "-lc"] } else { &["bash", "--noprofile", "--norc", "-c"] };
+                (self.setup.shell.as_path(), before.iter().copied().chain([line]).map(OsString::from).collect())
+            }
+        };
         Command {
-            program: self.setup.shell.clone(),
+            program: program.to_owned(),
             argv,
             env: env.clone(),
-            cwd: cwd.to_owned(),
+            cwd: start.cwd.to_owned(),
             umask: captured.umask,
             stdio,
         }

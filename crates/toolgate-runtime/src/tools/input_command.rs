@@ -47,6 +47,9 @@ const KEYS: &[(&str, &str)] = &[
     ("ctrl_u", "\u{15}"),
 ];
 
+/// Its name, for the hints of the tools whose commands it drives.
+pub(super) const NAME: &str = "input_command";
+
 pub(super) struct InputCommand {
     spec: ToolSpec,
 }
@@ -104,7 +107,7 @@ impl Tool for InputCommand {
             let id = process_id(args);
             let session = match cx.commands.get(&id) {
                 Ok(session) => session,
-                Err(gone) => return Ok(report_gone("input_command", &id, gone)),
+                Err(gone) => return Ok(report_gone(NAME, &id, gone)),
             };
             if let Some(size) = size(args) {
                 session.resize(size);
@@ -121,7 +124,7 @@ impl Tool for InputCommand {
             let asked = milliseconds(args, "yield_time_ms");
             let window = window(asked, default, cx.limits.timeout_ms);
             let seen = session.watch(&cx.out, Some(window), &cx.cancel).await;
-            Ok(report(&cx.commands, &session, seen, "still running"))
+            Ok(report(cx, &session, seen, "still running"))
         })
     }
 }

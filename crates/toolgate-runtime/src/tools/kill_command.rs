@@ -22,6 +22,9 @@ const TIMEOUT_MS: i64 = 30_000;
 /// SIGTERM, a second, SIGKILL: a tree that can be ended is gone by then.
 const ENDED_WITHIN: Duration = Duration::from_millis(2000);
 
+/// Its name, for the hints of the tools whose commands it drives.
+pub(super) const NAME: &str = "kill_command";
+
 pub(super) struct KillCommand {
     spec: ToolSpec,
 }
@@ -65,7 +68,7 @@ impl Tool for KillCommand {
             };
             let session = match cx.commands.get(id) {
                 Ok(session) => session,
-                Err(gone) => return Ok(report_gone("kill_command", id, gone)),
+                Err(gone) => return Ok(report_gone(NAME, id, gone)),
             };
             let before = session.exit();
             session.end();

@@ -1,12 +1,15 @@
 //! The built-in tools: one file each, one line each.
 
+mod bash;
 mod exec_command;
 mod input_command;
 mod kill_command;
 mod ls;
 mod paths;
+mod powershell;
 mod read;
 mod report;
+mod shell;
 mod write;
 
 use std::sync::Arc;
@@ -19,6 +22,8 @@ pub fn builtin() -> Vec<Arc<dyn Tool>> {
         Arc::new(exec_command::ExecCommand::new()),
         Arc::new(input_command::InputCommand::new()),
         Arc::new(kill_command::KillCommand::new()),
+        Arc::new(bash::Bash::new()),
+        Arc::new(powershell::PowerShell::new()),
         Arc::new(read::Read::new()),
         Arc::new(write::Write::new()),
         Arc::new(ls::Ls::new()),
@@ -32,8 +37,6 @@ pub const NOT_BUILT: &[&str] = &[
     "grep",
     "find",
     "edit_file",
-    "bash",
-    "powershell",
     "read_image",
     "describe_image",
     "run_subagent",

@@ -5,14 +5,15 @@ use std::time::Duration;
 use serde_json::Value;
 use toolgate_core::{call::Args, outcome::StopReason};
 
+use super::{input_command, kill_command};
 use crate::{
     process::{
         Living, Status,
         session::{CommandSession, Seen},
         signal_name,
-        table::{CommandSessions, Gone},
+        table::Gone,
     },
-    tool::Done,
+    tool::{Done, ToolContext},
 };
 
 /// The shortest window: less would only poll faster than anything can happen (PenguinHarness's number).
@@ -36,8 +37,8 @@ pub(super) fn milliseconds(args: &Args, name: &str) -> Option<u64> {
 }
 
 /// Turns what a call saw into its end.
-pub(super) fn report(commands: &CommandSessions, session: &CommandSession, seen: Seen, still: &str) -> Done {
-    let id = &session.id;
+pub(super) fn report(cx: &ToolContext, session: &CommandSession, seen: Seen, still: &str) -> Done {
+    let (id, commands, hints) = (&session.id, &cx.commands, Hints::of(cx));
     match seen {
         Seen::Exited { exit, still_printing } => {
             // Looked at now and not at the exit: some have ended meanwhile, and the others have their own names by now.
@@ -53,10 +54,10 @@ pub(super) fn report(commands: &CommandSessions, session: &CommandSession, seen:
             }
             if !living.is_empty() {
                 notes.push(format!(
-                    "[{} started by it still running: {}; ended with the session, or by kill_command; input_command reads what they \
-                     print (process_id {id})]",
+                    "[{} started by it still running: {}; {}]",
                     counted(living.len(), "process", "processes"),
-                    named(&living)
+                    named(&living),
+                    hints.after_exit(id)
                 ));
             }
             Done { stop: Some(stop), note: (!notes.is_empty()).then(|| notes.join("\n")), ..Done::default() }
@@ -65,25 +66,58 @@ pub(super) fn report(commands: &CommandSessions, session: &CommandSession, seen:
             commands.yielded(session);
             Done::noted(
                 StopReason::Completed,
-                format!(
-                    "[process waits for input; process_id {id}; use input_command to send it (eof: true ends the input) or kill_command \
-                     to end it]"
-                ),
+                format!("[process waits for input; process_id {id}{}]", hints.while_it_waits()),
             )
         }
         Seen::Running => {
             commands.yielded(session);
             Done::noted(
                 StopReason::Completed,
-                format!("[process {still} with process_id {id}{}]", HINT[usize::from(still != "running")]),
+                // After the first window the model is told how to go on; later it knows.
+                format!(
+                    "[process {still} with process_id {id}{}]",
+                    if still == "running" { hints.while_it_runs() } else { String::new() }
+                ),
             )
         }
         Seen::Cancelled => Done::default(),
     }
 }
 
-/// After the first window the model is told how to go on; later it knows.
-const HINT: [&str; 2] = ["; use input_command to send input or poll for output", ""];
+/// What the model is told to do with a command that goes on, by the tools that it has.
+struct Hints {
+    input: Option<&'static str>,
+    kill: Option<&'static str>,
+}
+
+impl Hints {
+    fn of(cx: &ToolContext) -> Self {
+        let there = |name| cx.can_call(name).then_some(name);
+        Self { input: there(input_command::NAME), kill: there(kill_command::NAME) }
+    }
+
+    fn while_it_waits(&self) -> String {
+        let input = self.input.map(|tool| format!("{tool} to send it (eof: true ends the input)"));
+        let kill = self.kill.map(|tool| format!("{tool} to end it"));
+        let ways: Vec<String> = input.into_iter().chain(kill).collect();
+        if ways.is_empty() { String::new() } else { format!("; use {}", ways.join(" or ")) }
+    }
+
+    fn while_it_runs(&self) -> String {
+        match (self.input, self.kill) {
+            (Some(tool), _) => format!("; use {tool} to send input or poll for output"),
+            (None, Some(tool)) => format!("; use {tool} to end it and read its output"),
+            (None, None) => "; it is ended with the session".into(),
+        }
+    }
+
+    fn after_exit(&self, id: &str) -> String {
+        let kill = self.kill.map(|tool| format!(", or by {tool}")).unwrap_or_default();
+        let input = self.input.map(|tool| format!("; {tool} reads what they print")).unwrap_or_default();
+        let id = if self.kill.or(self.input).is_some() { format!(" (process_id {id})") } else { String::new() };
+        format!("ended with the session{kill}{input}{id}")
+    }
+}
 
 /// The answer about a session that is no longer there.
 pub(super) fn report_gone(tool: &str, id: &str, gone: Option<Gone>) -> Done {

@@ -14,5 +14,6 @@ mod definitions;
 mod door;
 mod examples;
 mod files;
+mod shells;
 mod supervisor;
 mod support;

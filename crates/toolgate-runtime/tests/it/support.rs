@@ -133,6 +133,7 @@ pub struct Plan {
     pub spill_folder: Option<PathBuf>,
     pub processes: Option<Arc<dyn Processes>>,
     pub shell: PathBuf,
+    pub programs: Vec<(&'static str, PathBuf)>,
     pub parallel: bool,
     pub max_parallel: usize,
 }
@@ -152,6 +153,7 @@ impl Default for Plan {
             spill_folder: None,
             processes: None,
             shell: "/bin/bash".into(),
+            programs: Vec::new(),
             parallel: true,
             max_parallel: MAX_PARALLEL,
         }
@@ -192,6 +194,7 @@ impl House {
             processes: Some(plan.processes.unwrap_or_else(|| supervisor())),
             env: EnvSource::new(base, None, plan.env),
             shell: plan.shell,
+            programs: plan.programs.into_iter().map(|(name, path)| (name.to_owned(), path)).collect(),
             takes_input: plan.takes_input,
             yields: plan.yields,
         };
