@@ -1,9 +1,16 @@
 //! What this process was started in: the one place that reads the environment.
-#![allow(clippy::disallowed_methods)] // The one place that reads the environment.
+#![allow(clippy::disallowed_methods)] // The one place that reads the environment, and looks programs up in it.
 
-use std::{ffi::OsString, path::PathBuf};
+use std::{
+    ffi::OsString,
+    os::unix::fs::PermissionsExt,
+    path::{Path, PathBuf},
+};
 
 use toolgate_runtime::process::{command_env::is_secret_name, login_env::LoginShell};
+
+/// The mode bits that let somebody run a file.
+const ANYBODY_RUNS: u32 = 0o111;
 
 /// The environment, read once.
 pub(crate) struct Surroundings {
@@ -31,6 +38,17 @@ impl Surroundings {
     /// Whether the terminal can only print, line after line.
     pub(crate) fn is_dumb(&self) -> bool {
         self.get("TERM").is_none_or(|term| term == "dumb")
+    }
+
+    /// Where a program is on the PATH that toolgate was started with. A relative folder on it counts for nothing: it would mean another
+    /// one for each command.
+    pub(crate) fn program(&self, name: &str) -> Option<PathBuf> {
+        let folders = self.get("PATH")?;
+        let mut places =
+            folders.split(':').map(|folder| Path::new(folder).join(name)).filter(|path| path.is_absolute());
+        places.find(|path| {
+            path.metadata().is_ok_and(|found| found.is_file() && found.permissions().mode() & ANYBODY_RUNS != 0)
+        })
     }
 
     /// Everything, for commands.

@@ -20,7 +20,7 @@ use toolgate_runtime::{
 };
 
 use crate::{
-    config::{LoginUse, Settings},
+    config::{LoginUse, Offer, Settings},
     failure::Failure,
     models::unlikely_keys,
     recorded::Recorded,
@@ -44,7 +44,9 @@ pub(crate) struct Wish {
 /// What an environment is made of.
 pub(crate) fn environment(wish: Wish, recorded: &Recorded, surroundings: &Surroundings) -> Result<Setup, Failure> {
     let settings = &wish.settings;
-    let registry = settings.tools.builtin.registry(wish.vision);
+    let program = |name: &str| surroundings.program(name);
+    let offer = Offer { vision: wish.vision, exclude: &settings.tools.exclude, program: &program };
+    let registry = settings.tools.builtin.registry(&offer);
     let registry = registry.map_err(|what| Failure::configuration(format!("tools.builtin: {what}")))?;
     let login = if settings.login_shell == LoginUse::Once { surroundings.login_shell() } else { None };
     let policy = EnvPolicy {
@@ -53,7 +55,10 @@ pub(crate) fn environment(wish: Wish, recorded: &Recorded, surroundings: &Surrou
         set: settings.env.set.clone().into_iter().collect(),
     };
     let env = EnvSource::new(surroundings.vars(), login, policy);
+    let programs = registry.specs().flat_map(|spec| spec.programs).map(|name| (*name, surroundings.program(name)));
+    let programs = programs.filter_map(|(name, path)| Some((name.to_owned(), path?))).collect();
     let commands = CommandSetup {
+        programs,
         login: settings.login_shell == LoginUse::PerCommand,
         takes_input: wish.converses,
         yields: wish.converses,

@@ -31,6 +31,10 @@ const TERMINAL: Size = Size { rows: 24, cols: 120 };
 /// Where bash is on every system that toolgate runs on so far.
 pub const DEFAULT_SHELL: &str = "/bin/bash";
 
+/// How the shell is asked for one line: as a login shell, and without reading anybody's files.
+const LOGIN: &[&str] = &["-lc"];
+const PLAIN: &[&str] = &["--noprofile", "--norc", "-c"];
+
 /// What commands run in.
 pub struct CommandSetup {
     /// What starts them; none where commands cannot run.
@@ -227,9 +231,12 @@ impl CommandSessions {
         let (program, argv) = match start.shell {
             Shell::Program(program, argv) => (program, argv),
             Shell::Usual(line) => {
-                let before: &[&str] =
-                    if self.setup.login { &["bash", "-lc"] } else { &["bash", "--noprofile", "--norc", "-c"] };
-                (self.setup.shell.as_path(), before.iter().copied().chain([line]).map(OsString::from).collect())
+                let (shell, options) = (self.setup.shell.as_path(), if self.setup.login { LOGIN } else { PLAIN });
+                let name = shell.file_name().unwrap_or(shell.as_os_str()).to_owned();
+                (
+                    shell,
+                    std::iter::once(name).chain(options.iter().copied().chain([line]).map(OsString::from)).collect(),
+                )
             }
         };
         Command {

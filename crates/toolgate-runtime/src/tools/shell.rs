@@ -1,5 +1,5 @@
-//! What the tools that run commands share: how a line is read from the arguments, what is started, and that it ends with its call; no
-//! tool itself.
+//! What the tools that run commands share, and no tool itself: how a line is read from the arguments, what is started, and that it
+//! ends with its call.
 
 use std::path::{Path, PathBuf};
 

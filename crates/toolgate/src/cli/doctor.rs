@@ -1,7 +1,7 @@
 //! `toolgate doctor`: whether everything that a run needs is there, and what to do where it is not.
 #![allow(clippy::disallowed_methods)] // Programs and folders are looked up here.
 
-use std::path::{Path, PathBuf};
+use std::path::Path;
 
 use clap::Args;
 use serde_json::{Value, json};
@@ -159,13 +159,8 @@ fn commands(surroundings: &Surroundings) -> Result<Vec<Finding>, Failure> {
 }
 
 fn programs(surroundings: &Surroundings) -> Finding {
-    let folders = surroundings.get("PATH").unwrap_or_default();
-    let find = |name: &str| {
-        let places = folders.split(':').filter(|folder| !folder.is_empty()).map(|folder| Path::new(folder).join(name));
-        places.into_iter().find(|path| path.is_file())
-    };
     let shown =
-        |name: &str| find(name).map_or_else(|| format!("no {name}"), |path: PathBuf| path.display().to_string());
+        |name: &str| surroundings.program(name).map_or_else(|| format!("no {name}"), |path| path.display().to_string());
     let line = ["bash", "pwsh", "git"].map(shown).join(", ");
     match Path::new(DEFAULT_SHELL).is_file() {
         true => good("programs", &line),

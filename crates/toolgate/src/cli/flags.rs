@@ -10,7 +10,7 @@ use toolgate_core::approval::ApprovalMode;
 
 use super::print;
 use crate::{
-    config::{self, Given, Node, Settings},
+    config::{self, Given, Node, Settings, words},
     failure::Failure,
     surroundings::Surroundings,
 };
@@ -28,9 +28,15 @@ pub(super) struct Common {
     /// A further configuration, over the user's and the project's.
     #[arg(long, value_name = "FILE")]
     config: Option<PathBuf>,
-    /// The tools: a set (minimal, coding, read-only, default, all) or names with commas between them; no other is there.
-    #[arg(long, value_name = "SET|LIST")]
+    /// The tools: sets (minimal, coding, read-only, default, all), names and patterns with `*`, commas between them; no other is there.
+    #[arg(long, value_name = "LIST", conflicts_with = "no_tools")]
     tools: Option<String>,
+    /// What is left out of them: names and patterns with `*`, commas between them.
+    #[arg(long, value_name = "LIST")]
+    exclude_tools: Option<String>,
+    /// No tools at all.
+    #[arg(long)]
+    no_tools: bool,
     /// A rule for what may run without a question, such as "Bash(git status)"; can be given several times.
     #[arg(long, value_name = "RULE")]
     allow: Vec<String>,
@@ -87,6 +93,8 @@ impl Common {
         let flags = [
             ("permissions.mode", "--approve", self.approve.map(|mode| Node::text(mode.as_str()))),
             ("tools.builtin", "--tools", self.tools.as_deref().map(config::tools_of_flag)),
+            ("tools.builtin", "--no-tools", self.no_tools.then(|| Node::texts([]))),
+            ("tools.exclude", "--exclude-tools", self.exclude_tools.as_deref().map(|text| Node::texts(words(text)))),
             ("permissions.allow", "--allow", texts(&self.allow)),
             ("permissions.ask", "--ask", texts(&self.ask)),
             ("permissions.deny", "--deny", texts(&self.deny)),
@@ -107,7 +115,7 @@ impl Common {
 fn hosts(text: &str) -> Node {
     match text {
         "on" | "off" => Node::text(text),
-        hosts => Node::texts(hosts.split(',').map(str::trim).filter(|host| !host.is_empty())),
+        hosts => Node::texts(words(hosts)),
     }
 }
 

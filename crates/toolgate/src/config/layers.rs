@@ -167,6 +167,10 @@ pub(crate) fn load(given: &Given, workspace: &Path, surroundings: &Surroundings)
     if !missing.is_empty() {
         settings.notes.push(format!("tools.builtin: {missing}: not built yet, so these are left out"));
     }
+    let lacking = settings.tools.builtin.without_program(&|name| surroundings.program(name)).join(", ");
+    if !lacking.is_empty() {
+        settings.notes.push(format!("tools.builtin: {lacking}, so it is left out"));
+    }
     Ok(settings)
 }
 

@@ -1,11 +1,14 @@
 //! Which tools there are: a named set, or a list whose entries are names or definitions.
 
-use std::sync::{Arc, LazyLock};
+use std::{
+    path::PathBuf,
+    sync::{Arc, LazyLock},
+};
 
 use serde::{Deserialize, Deserializer, de::Error};
 use toolgate_core::{
-    config::ToolDefinition,
-    tool::{ToolSet, ToolSpec},
+    config::{DefinitionError, ToolDefinition},
+    tool::{ForModel, ToolSet, ToolSpec},
 };
 use toolgate_runtime::{
     registry::{Registry, forms, named},
@@ -39,12 +42,7 @@ impl Selection {
     /// Reads a set's name or a list, and checks that every entry can be applied.
     pub(crate) fn read(node: &Node) -> Result<Self, Wrong> {
         if let Kind::Text(word) = &node.kind {
-            let set: ToolSet = word.parse().map_err(|what: String| Wrong::new(what).at(node.line))?;
-            // A session without a tool is asked for with an empty list, and never had by surprise.
-            if !builtin().iter().any(|tool| set.holds(tool.spec())) {
-                return Err(Wrong::new(format!("the tools of the set `{word}` are not built yet")).at(node.line));
-            }
-            return Ok(Self::Set(set));
+            return word.parse().map(Self::Set).map_err(|what: String| Wrong::new(what).at(node.line));
         }
         if !matches!(node.kind, Kind::List(_)) {
             return Err(Wrong::new("a list of tools, or the name of a set, belongs there").at(node.line));
@@ -74,28 +72,78 @@ impl Selection {
         list.iter().map(|entry| entry.name.as_str()).filter(|name| named(&tools, name).is_none()).collect()
     }
 
-    /// The tools with their declarations, for a model that sees images or does not.
-    pub(crate) fn registry(&self, vision: bool) -> Result<Registry, String> {
-        let (tools, mut registry) = (builtin(), Registry::default());
-        let is_wanted = |spec: &ToolSpec| spec.only_for.is_none_or(|kind| kind.is(vision));
+    /// Names in a list of tools that have to do without their program.
+    pub(crate) fn without_program(&self, program: &Lookup<'_>) -> Vec<String> {
+        let Self::List(list) = self else { return Vec::new() };
+        let tools = builtin();
+        let specs = list.iter().filter_map(|entry| named(&tools, &entry.name)).map(|(_, spec)| spec);
+        specs.filter_map(|spec| Some(format!("{} {}", spec.name, needs(spec, program)?))).collect()
+    }
+
+    /// The tools that were chosen, with their declarations; whether each of them is there is for [`Offer`] to say.
+    pub(crate) fn chosen(&self) -> Result<Vec<Declared>, String> {
+        let tools = builtin();
         match self {
             Self::Set(set) => {
-                for tool in tools.iter().filter(|tool| set.holds(tool.spec()) && is_wanted(tool.spec())) {
-                    registry.add(tool.clone()).map_err(|error| error.to_string())?;
-                }
+                let of_set = tools.into_iter().filter(|tool| set.holds(tool.spec()));
+                Ok(of_set.map(|tool| (tool.clone(), tool.spec().clone())).collect())
             }
             Self::List(list) => {
-                for definition in list {
-                    let Some((tool, built_in)) = named(&tools, &definition.name) else { continue };
-                    let spec = definition.applied_to(built_in).map_err(|error| error.to_string())?;
-                    if is_wanted(&spec) {
-                        registry.add_as(tool.clone(), spec).map_err(|error| error.to_string())?;
-                    }
-                }
+                let there = list.iter().filter_map(|entry| Some((entry, named(&tools, &entry.name)?)));
+                let applied = there.map(|(entry, (tool, built_in))| Ok((tool.clone(), entry.applied_to(built_in)?)));
+                applied.collect::<Result<_, DefinitionError>>().map_err(|error| error.to_string())
+            }
+        }
+    }
+
+    /// The tools of a session with their declarations.
+    pub(crate) fn registry(&self, offer: &Offer<'_>) -> Result<Registry, String> {
+        let mut registry = Registry::default();
+        for (tool, spec) in self.chosen()? {
+            if offer.refusal(tool.as_ref(), &spec).is_none() {
+                registry.add_as(tool, spec).map_err(|error| error.to_string())?;
             }
         }
         Ok(registry)
     }
+}
+
+/// A tool and the declaration that holds for it.
+pub(crate) type Declared = (Arc<dyn Tool>, ToolSpec);
+
+/// Where a program is, by its name.
+pub(crate) type Lookup<'a> = dyn Fn(&str) -> Option<PathBuf> + 'a;
+
+/// What decides, beside being chosen, whether a tool is there.
+pub(crate) struct Offer<'a> {
+    /// Whether the model sees images.
+    pub(crate) vision: bool,
+    /// Names and patterns of tools that are left out.
+    pub(crate) exclude: &'a [String],
+    pub(crate) program: &'a Lookup<'a>,
+}
+
+impl Offer<'_> {
+    /// Why a tool that was chosen is not there all the same.
+    pub(crate) fn refusal(&self, tool: &dyn Tool, spec: &ToolSpec) -> Option<String> {
+        let excluded = self.exclude.iter().find(|pattern| forms(tool).any(|form| matches(pattern, &form.name)));
+        let of_the_model = || match spec.only_for? {
+            kind if kind.is(self.vision) => None,
+            ForModel::Vision => Some("for models that see images".to_owned()),
+            ForModel::TextOnly => Some("for models that see no images".to_owned()),
+        };
+        excluded
+            .map(|pattern| format!("left out by tools.exclude ({pattern})"))
+            .or_else(|| spec.hidden.then(|| "hidden".to_owned()))
+            .or_else(of_the_model)
+            .or_else(|| needs(spec, self.program))
+    }
+}
+
+/// What a tool lacks that runs a program.
+fn needs(spec: &ToolSpec, program: &Lookup<'_>) -> Option<String> {
+    let lacks = !spec.programs.is_empty() && spec.programs.iter().all(|name| program(name).is_none());
+    lacks.then(|| format!("needs {} on PATH", spec.programs.join(" or ")))
 }
 
 impl<'de> Deserialize<'de> for Selection {
@@ -106,11 +154,63 @@ impl<'de> Deserialize<'de> for Selection {
     }
 }
 
-/// Reads what a flag says: a set's name, or names with commas between them.
+/// Reads what a flag says: a set's name; or names, patterns and sets with commas between them, each tool once.
 pub(crate) fn of_flag(text: &str) -> Node {
-    match text.parse::<ToolSet>() {
-        Ok(_) => Node::text(text),
-        Err(_) => Node::texts(text.split(',').map(str::trim).filter(|name| !name.is_empty())),
+    if text.parse::<ToolSet>().is_ok() {
+        return Node::text(text);
+    }
+    let tools = builtin();
+    let mut names: Vec<&str> = Vec::new();
+    for word in words(text) {
+        let set: Option<ToolSet> = word.parse().ok();
+        let is_meant = |tool: &&Arc<dyn Tool>| match set {
+            Some(set) => set.holds(tool.spec()),
+            None => word.contains('*') && matches(word, &tool.spec().name),
+        };
+        let meant: Vec<&str> = tools.iter().filter(is_meant).map(|tool| tool.spec().name.as_str()).collect();
+        // A word that means no tool is an error with the word in it, once it is looked up.
+        let meant = if meant.is_empty() && set.is_none() { vec![word] } else { meant };
+        meant.into_iter().for_each(|name| {
+            if !names.contains(&name) {
+                names.push(name)
+            }
+        });
+    }
+    Node::texts(names)
+}
+
+/// The words of a flag that takes a list.
+pub(crate) fn words(text: &str) -> impl Iterator<Item = &str> {
+    text.split(',').map(str::trim).filter(|word| !word.is_empty())
+}
+
+/// Reads names and patterns of tools. One that means no tool is an error: what it should have kept out would be there.
+pub(crate) fn read_patterns(node: &Node) -> Result<Vec<String>, Wrong> {
+    let (patterns, tools): (Vec<String>, _) = (node.read()?, builtin());
+    let known: Vec<&str> = tools
+        .iter()
+        .flat_map(|tool| forms(tool.as_ref()))
+        .map(|form| form.name.as_str())
+        .chain(NOT_BUILT.iter().copied())
+        .collect();
+    for (pattern, item) in patterns.iter().zip(node.items()) {
+        if !pattern.starts_with(OF_A_SERVER) && !known.iter().any(|name| matches(pattern, name)) {
+            return Err(Wrong::new(unknown(pattern, &tools)).at(item.line));
+        }
+    }
+    Ok(patterns)
+}
+
+/// Whether a pattern means a name; `*` stands for any characters.
+fn matches(pattern: &str, name: &str) -> bool {
+    match pattern.split_once('*') {
+        None => pattern == name,
+        Some((start, rest)) => {
+            let ends = |name: &str| {
+                name.char_indices().map(|(at, _)| at).chain([name.len()]).any(|at| matches(rest, &name[at..]))
+            };
+            name.strip_prefix(start).is_some_and(ends)
+        }
     }
 }
 

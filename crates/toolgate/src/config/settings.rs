@@ -79,6 +79,8 @@ pub(crate) struct Agent {
 #[derive(Debug)]
 pub(crate) struct Tools {
     pub(crate) builtin: Selection,
+    /// Names and patterns of tools that are left out of it.
+    pub(crate) exclude: Vec<String>,
     pub(crate) parallel: bool,
     pub(crate) max_parallel: usize,
     /// Servers by name, as they were written.
@@ -87,8 +89,8 @@ pub(crate) struct Tools {
 
 impl Default for Tools {
     fn default() -> Self {
-        let (builtin, servers) = (Selection::default(), BTreeMap::new());
-        Self { builtin, parallel: true, max_parallel: MAX_PARALLEL, servers }
+        let (builtin, exclude, servers) = (Selection::default(), Vec::new(), BTreeMap::new());
+        Self { builtin, exclude, parallel: true, max_parallel: MAX_PARALLEL, servers }
     }
 }
 

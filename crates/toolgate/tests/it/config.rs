@@ -104,10 +104,11 @@ fn what_is_wrong_is_named_with_its_line_and_a_next_step() {
         ("max_turns: 1\nmax_turns: 2\n", 2, "`max_turns` stands there twice"),
         ("tools:\n  parallel: yes\n", 2, "the text \"yes\" stands where a boolean belongs"),
         ("tools:\n  max_parallel: 0\n", 2, "would run nothing"),
-        ("tools: [exec_command]\n", 1, "tools: a map belongs there; there is builtin, parallel"),
+        ("tools: [exec_command]\n", 1, "tools: a map belongs there; there is builtin, exclude, parallel"),
         ("tools:\n\tbuiltin: []\n", 2, "tab"),
         ("tools:\n  builtin: everything\n", 2, "`everything` is no set of tools"),
-        ("tools:\n  builtin: coding\n", 2, "the tools of the set `coding` are not built yet"),
+        ("tools:\n  exclude: [exec_comand]\n", 2, "did you mean `exec_command`?"),
+        ("tools:\n  exclude: [x*]\n", 2, "there is no tool `x*`"),
         ("tools:\n  builtin:\n    - exec_command\n    - exec_command\n", 4, "two tools are named `exec_command`"),
         ("tools:\n  builtin:\n    - exec_comand\n", 3, "did you mean `exec_command`?"),
         ("tools:\n  builtin:\n    - name: exec_command\n      timeout: 5\n", 4, "`timeout` is no key here"),
@@ -313,6 +314,89 @@ fn rules_decide_and_an_allow_rule_that_cannot_be_read_is_dropped_loudly() {
     setting.project("permissions:\n  ask: [Bash(git status)]\n");
     let (code, out, err) = setting.run(&["config", "check"]);
     assert!(code == 0 && out.contains("rules: 3, tests of them: 3"), "{out}{err}");
+}
+
+#[test]
+fn tools_are_chosen_by_sets_names_and_patterns_and_left_out_by_them() {
+    let setting = Setting::user("tools:\n  exclude: [kill_command]\n");
+    let three = ["exec_command", "input_command", "kill_command"];
+    for (args, wanted) in [
+        (&["--tools", "minimal"][..], &three[..2]),
+        (&["--tools", "*_command"], &three[..2]),
+        (&["--tools", "*_command", "--exclude-tools", "exec*"], &three[1..]),
+        (&["--tools", "*_command", "--exclude-tools", "in*, kill_command"], &three[..1]),
+        (&["--tools", "bash, minimal,bash,exec_command"], &["bash", "exec_command", "input_command"]),
+        (&["--tools", "minimal", "--exclude-tools", "mcp__*"], &three[..2]),
+        (&["--tools", "minimal", "--exclude-tools", "*"], &[]),
+        (&["--tools", ""], &[]),
+        (&["--no-tools"], &[]),
+    ] {
+        assert_eq!(setting.tools(args).0, wanted, "{args:?}");
+    }
+    let coding = setting.tools(&["--tools", "coding"]).0;
+    assert!(coding.contains(&"bash".into()) && !coding.contains(&"exec_command".into()), "{coding:?}");
+    for (args, part) in [
+        (&["--tools", "bush"][..], "--tools: there is no tool `bush`; did you mean `bash`?"),
+        (&["--tools", "x*"], "--tools: there is no tool `x*`"),
+        (&["--exclude-tools", "bush"], "--exclude-tools: there is no tool `bush`; did you mean `bash`?"),
+        (&["--tools", "bash", "--no-tools"], "cannot be used with"),
+    ] {
+        let (code, out, err) = setting.run(&[&["run", "go"], args].concat());
+        assert!(code == 2 && out.is_empty() && err.contains(part), "{args:?}: {code} {err}");
+    }
+}
+
+#[test]
+fn a_tool_that_needs_a_program_is_there_where_the_program_is() {
+    let setting = Setting::user("tools:\n  builtin: [bash, powershell]\n");
+    let folder = setting.place.home().join("bin");
+    let script = "#!/bin/bash\nprintf '%s|' \"${@:1:5}\"\necho \"${@: -1}\"\n";
+    let path = |folders: &str| format!("{folders}:/usr/bin:/bin");
+    let run = |path: &str, args: &[&str]| outcome(setting.place.toolgate(args).env("PATH", path).output().unwrap());
+    let call = ["call", "powershell", r#"{"command":"Get-Date | Out-Null"}"#];
+
+    let (code, out, err) = run(&path("/none"), &call);
+    assert_eq!((code, out.as_str()), (1, "Unknown tool: powershell\n"), "{err}");
+    assert!(err.contains("powershell needs pwsh or powershell on PATH, so it is left out"), "{err}");
+    let program = write(&folder.join("pwsh"), script);
+    let here = folder.display().to_string();
+    assert!(run(&path(&here), &call).1.starts_with("Unknown tool"), "a file that nobody may run is no program");
+    std::fs::set_permissions(&program, std::fs::Permissions::from_mode(0o755)).unwrap();
+    let (code, out, err) = run(&path(&here), &call);
+    assert_eq!(
+        (code, out.as_str(), err.as_str()),
+        (
+            0,
+            "-NoProfile|-NonInteractive|-ExecutionPolicy|Bypass|-Command|[Console]::OutputEncoding=[Text.UTF8Encoding]::new($false); \
+             Get-Date | Out-Null\n",
+            ""
+        )
+    );
+    // A relative folder on the PATH would be another one for each command.
+    std::fs::rename(&folder, setting.place.work().join("bin")).unwrap();
+    assert!(run(&path("bin"), &call).1.starts_with("Unknown tool"));
+}
+
+#[test]
+fn one_sequential_tool_makes_its_batch_sequential() {
+    let calls = json!([{ "calls": [["exec_command", { "cmd": "true" }], ["bash", { "command": "true" }]] }, { "text": "done" }]);
+    for (execution, wanted) in [
+        ("sequential", ["started", "ended", "started", "ended"]),
+        ("parallel", ["started", "started", "ended", "ended"]),
+    ] {
+        let setting = Setting::user(&format!(
+            "tools:\n  builtin:\n    - exec_command\n    - name: bash\n      execution: {execution}\n"
+        ));
+        let script = setting.place.script(&calls);
+        assert_eq!(setting.run(&["run", "go", "--api", "script", "--model", &script]).0, 0);
+        let what = |record: &Value| match record["payload"]["type"].as_str() {
+            Some("call_started") => Some("started"),
+            Some("tool_call_output") => Some("ended"),
+            _ => None,
+        };
+        let order: Vec<&str> = setting.place.records().iter().filter_map(what).collect();
+        assert_eq!(order, wanted, "{execution}");
+    }
 }
 
 #[test]
