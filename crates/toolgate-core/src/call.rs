@@ -77,6 +77,11 @@ impl CheckedCall {
         &self.prepared.effects
     }
 
+    /// Whether the call must keep its place in order with another one of the same answer.
+    pub fn disturbs(&self, other: &Self) -> bool {
+        self.effects().iter().any(|effect| other.effects().iter().any(|there| effect.disturbs(there)))
+    }
+
     /// One line for people.
     pub fn summary(&self) -> &str {
         &self.prepared.summary

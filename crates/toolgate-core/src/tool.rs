@@ -293,6 +293,23 @@ pub enum Effect {
     Unknown(String),
 }
 
+impl Effect {
+    /// Whether two effects come out differently in another order: one of them changes what the other looks at. What a command does is not
+    /// known, so a command disturbs nothing here.
+    pub fn disturbs(&self, other: &Self) -> bool {
+        match (self, other) {
+            (Self::Write(a), Self::Write(b)) => a.real.starts_with(&b.real) || b.real.starts_with(&a.real),
+            (Self::Write(written), Self::Read(read)) | (Self::Read(read), Self::Write(written)) => {
+                written.real == read.real
+            }
+            (Self::Write(written), Self::Search(tree)) | (Self::Search(tree), Self::Write(written)) => {
+                written.real.starts_with(&tree.real)
+            }
+            _ => false,
+        }
+    }
+}
+
 /// A path as it was spelled and as it stands on this machine. Rules are held against both paths.
 #[derive(Debug, Clone, PartialEq, Eq, Serialize)]
 pub struct Place {

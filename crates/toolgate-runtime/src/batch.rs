@@ -1,4 +1,4 @@
-//! The order of a batch: the calls of one response run beside each other, or one after the other in call order.
+//! The order of a batch: the calls of one response run beside each other, but a call waits for those before it that it must not overtake.
 
 use std::task::Poll;
 
@@ -6,51 +6,58 @@ use tokio::sync::watch;
 
 /// The calls of one response.
 pub(crate) struct Batch {
-    sequential: bool,
-    progress: watch::Sender<Progress>,
+    /// For each call, those that it waits for.
+    behind: Vec<Vec<usize>>,
+    /// For each call, how far it has come.
+    progress: watch::Sender<Vec<Progress>>,
 }
 
-/// How far a sequential batch has come.
-#[derive(Default, Clone, Copy)]
-struct Progress {
-    /// Calls that are over.
-    done: usize,
-    /// One of them has a question that stays open.
-    question_open: bool,
+#[derive(Clone, Copy, PartialEq, Eq)]
+enum Progress {
+    /// Not over.
+    Ahead,
+    /// It has its result.
+    Over,
+    /// It has a question that stays open.
+    QuestionOpen,
 }
 
-/// A call's place in its batch, once it is its turn. Dropping it lets the next one go on.
+/// A call's place in its batch, once it is its turn. Dropping it lets those go on that wait for it.
 pub(crate) struct Place<'a> {
     batch: &'a Batch,
-    /// Whether a call before this one, in a sequential batch, has a question that stays open.
+    number: usize,
+    /// Whether a call that this one waited for has a question that stays open.
     pub(crate) behind_question: bool,
     /// Set when this call's own question stays open.
     pub(crate) question_open: bool,
 }
 
 impl Batch {
-    pub(crate) fn new(sequential: bool) -> Self {
-        Self { sequential, progress: watch::Sender::new(Progress::default()) }
+    /// So many calls; `waits` says whether the first named call waits for the second, which stands before it.
+    pub(crate) fn new(calls: usize, waits: impl Fn(usize, usize) -> bool) -> Self {
+        let behind = (0..calls).map(|call| (0..call).filter(|before| waits(call, *before)).collect()).collect();
+        Self { behind, progress: watch::Sender::new(vec![Progress::Ahead; calls]) }
     }
 
-    /// Waits until it is this call's turn: at once, unless the batch is sequential.
+    /// Waits until it is this call's turn.
     pub(crate) async fn place(&self, number: usize) -> Place<'_> {
+        let behind = &self.behind[number];
         let mut behind_question = false;
-        if self.sequential
-            && let Ok(progress) = self.progress.subscribe().wait_for(|progress| progress.done == number).await
-        {
-            behind_question = progress.question_open;
+        if !behind.is_empty() {
+            let mut progress = self.progress.subscribe();
+            let over = progress.wait_for(|progress| behind.iter().all(|before| progress[*before] != Progress::Ahead));
+            if let Ok(progress) = over.await {
+                behind_question = behind.iter().any(|before| progress[*before] == Progress::QuestionOpen);
+            }
         }
-        Place { batch: self, behind_question, question_open: false }
+        Place { batch: self, number, behind_question, question_open: false }
     }
 }
 
 impl Drop for Place<'_> {
     fn drop(&mut self) {
-        self.batch.progress.send_modify(|progress| {
-            progress.done += 1;
-            progress.question_open |= self.question_open;
-        });
+        let over = if self.question_open { Progress::QuestionOpen } else { Progress::Over };
+        self.batch.progress.send_modify(|progress| progress[self.number] = over);
     }
 }
 

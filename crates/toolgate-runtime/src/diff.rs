@@ -8,7 +8,10 @@ use similar::{Algorithm, DiffOp, capture_diff_slices, group_diff_ops};
 
 use toolgate_core::{digest::Digest, tool::Preview};
 
-use crate::files::text::{pictured, shown};
+use crate::files::{
+    Splice,
+    text::{pictured, shown},
+};
 
 /// Unchanged lines that are shown around a change.
 const CONTEXT: usize = 3;
@@ -37,7 +40,7 @@ pub struct Diff {
 
 impl Diff {
     /// What splices, in order and apart from each other, change in a content.
-    pub fn of(old: &[u8], splices: &[(Range<usize>, Vec<u8>)]) -> Self {
+    pub fn of(old: &[u8], splices: &[Splice]) -> Self {
         let mut diff = Self::default();
         let (mut counted, mut old_line, mut shift) = (0, 0, 0_isize);
         for (range, splices) in regions(old, splices) {
@@ -62,7 +65,7 @@ impl Diff {
         if same == old.len() && same == new.len() {
             return Self::default();
         }
-        Self::of(old, &[(same..old.len() - tail, new[same..new.len() - tail].to_vec())])
+        Self::of(old, &[Splice { range: same..old.len() - tail, with: new[same..new.len() - tail].to_vec() }])
     }
 
     /// Whether nothing changes.
@@ -163,12 +166,9 @@ fn all_changed(old: &[&[u8]], new: &[&[u8]]) -> Vec<DiffOp> {
 }
 
 /// The lines around the splices, and the splices in each: what is near enough to share a hunk is one region.
-fn regions<'a>(
-    old: &[u8],
-    splices: &'a [(Range<usize>, Vec<u8>)],
-) -> Vec<(Range<usize>, &'a [(Range<usize>, Vec<u8>)])> {
+fn regions<'a>(old: &[u8], splices: &'a [Splice]) -> Vec<(Range<usize>, &'a [Splice])> {
     let mut regions: Vec<(Range<usize>, Range<usize>)> = Vec::new();
-    for (number, (range, _)) in splices.iter().enumerate() {
+    for (number, Splice { range, .. }) in splices.iter().enumerate() {
         let (start, end) = (lines_before(old, range.start), lines_behind(old, range.end));
         match regions.last_mut() {
             Some((around, inside)) if start <= around.end => {
@@ -191,9 +191,9 @@ fn lines_behind(old: &[u8], at: usize) -> usize {
     memchr::memchr_iter(b'\n', &old[at..]).nth(CONTEXT).map_or(old.len(), |end| at + end + 1)
 }
 
-fn spliced(old: &[u8], range: &Range<usize>, splices: &[(Range<usize>, Vec<u8>)]) -> Vec<u8> {
+fn spliced(old: &[u8], range: &Range<usize>, splices: &[Splice]) -> Vec<u8> {
     let (mut new, mut at) = (Vec::with_capacity(range.len()), range.start);
-    for (cut, with) in splices {
+    for Splice { range: cut, with } in splices {
         new.extend_from_slice(&old[at..cut.start]);
         new.extend_from_slice(with);
         at = cut.end;
@@ -289,7 +289,7 @@ mod tests {
                 let start = start.max(at).min(old.len());
                 let end = (start + length).min(old.len());
                 if start == end && with.is_empty() { continue; }
-                splices.push((start..end, with.into_bytes()));
+                splices.push(Splice { range: start..end, with: with.into_bytes() });
                 at = end + 1;
                 if at > old.len() { break; }
             }

@@ -114,6 +114,11 @@ enum Checked {
     Closed(CallEnd),
 }
 
+/// Whether a call would come out differently if it overtook the other.
+fn must_follow(call: &Checked, before: &Checked) -> bool {
+    matches!((call, before), (Checked::Call(call), Checked::Call(before)) if call.disturbs(before))
+}
+
 /// How a call ended.
 #[derive(Debug, Clone)]
 pub enum CallEnd {
@@ -168,11 +173,11 @@ impl Environment {
     pub async fn call(&self, call: ToolCall, interrupt: &CancellationToken) -> Result<CallEnd, TraceError> {
         let checked = self.check(&call).await?;
         self.journal.sync_beside();
-        self.pass_and_run(&call, checked, &Batch::new(false), 0, interrupt).await
+        self.pass_and_run(&call, checked, &Batch::new(1, |_, _| false), 0, interrupt).await
     }
 
     /// The calls of one response. Checks run in call order at once, questions are put together, and each call runs on its own answer:
-    /// beside the others, or in order when one of their tools is sequential. Results come back in call order.
+    /// beside the others, or in order when one of their tools is sequential or they touch the same place. Results come back in call order.
     ///
     /// # Errors
     /// When the trace cannot be written.
@@ -183,11 +188,12 @@ impl Environment {
     ) -> Result<Vec<CallEnd>, TraceError> {
         let is_sequential = |entry: &Entry| entry.spec.execution == ExecutionMode::Sequential;
         let sequential = calls.iter().filter_map(|call| self.registry.get(&call.name)).any(is_sequential);
-        let batch = Batch::new(sequential || !self.parallel);
         let mut checked = Vec::with_capacity(calls.len());
         for (number, call) in calls.iter().enumerate() {
             checked.push(if number < MOST_CALLS { self.check(call).await? } else { self.close_surplus(call)? });
         }
+        let sequential = sequential || !self.parallel;
+        let batch = Batch::new(calls.len(), |call, before| sequential || must_follow(&checked[call], &checked[before]));
         // Once a turn, beside the commands: a power cut costs at most this one.
         self.journal.sync_beside();
         let ends = calls.iter().zip(checked).enumerate();

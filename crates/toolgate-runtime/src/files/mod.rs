@@ -109,8 +109,17 @@ pub enum Update {
         /// All that stood there.
         old: Vec<u8>,
         /// The ranges of it, and what stands in their place.
-        splices: Vec<(Range<usize>, Vec<u8>)>,
+        splices: Vec<Splice>,
     },
+}
+
+/// Bytes that stand in the place of others.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub struct Splice {
+    /// The others, in the old content.
+    pub range: Range<usize>,
+    /// What stands in their place.
+    pub with: Vec<u8>,
 }
 
 impl Update {
@@ -121,7 +130,7 @@ impl Update {
             Self::Whole(bytes) => Some(vec![bytes]),
             Self::Spliced { old, splices } => {
                 let (mut pieces, mut at) = (Vec::with_capacity(2 * splices.len() + 1), 0);
-                for (range, with) in splices {
+                for Splice { range, with } in splices {
                     pieces.push(&old[at..range.start]);
                     pieces.push(with);
                     at = range.end;

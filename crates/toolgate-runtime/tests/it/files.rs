@@ -8,6 +8,7 @@ use std::{
 
 use serde_json::{Value, json};
 use toolgate_core::outcome::StopReason;
+use toolgate_runtime::environment::CallEnd;
 
 use crate::support::House;
 
@@ -272,4 +273,30 @@ async fn a_change_by_somebody_else_is_told_by_content() {
     assert_eq!(fs::read_to_string(house.work().join("a")).unwrap(), "theirs\n");
     read(&house, json!({"path": "a"})).await;
     assert!(write("four\n").await.1);
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn calls_of_one_answer_that_touch_the_same_file_keep_their_order() {
+    let house = House::new();
+    symlink("a", house.work().join("alias")).unwrap();
+    for round in 0..20 {
+        let calls = [
+            ("write", json!({"path": "a", "content": format!("{round} first")})),
+            ("read", json!({"path": "alias"})),
+            ("write", json!({"path": "alias", "content": format!("{round} second")})),
+            ("ls", json!({})),
+            ("read", json!({"path": "a"})),
+        ];
+        let calls = calls.map(|(name, arguments)| house.tool_call(name, &arguments.to_string())).to_vec();
+        let ends = house.env.call_all(calls, &house.interrupt).await.unwrap();
+        let outputs: Vec<String> = ends
+            .into_iter()
+            .map(|end| if let CallEnd::Closed(output, _) = end { output.output } else { panic!("open") })
+            .collect();
+        assert_eq!(
+            (outputs[1].as_str(), outputs[4].as_str()),
+            (&*format!("{round} first"), &*format!("{round} second"))
+        );
+        assert_eq!(outputs[3], "a\nalias\n");
+    }
 }
