@@ -14,6 +14,7 @@ mod definitions;
 mod door;
 mod examples;
 mod files;
+mod fuzz;
 mod shells;
 mod supervisor;
 mod support;
