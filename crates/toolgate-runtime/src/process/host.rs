@@ -248,8 +248,8 @@ impl Host {
         let id = start.id;
         self.spare_wanted = true;
         if let Some(spare) = self.spare.take() {
-            let both: Vec<_> = descriptors.iter().map(AsFd::as_fd).collect();
-            if protocol::send(&spare.channel, message, &both, SendFlags::DONTWAIT).is_ok() {
+            let them: Vec<_> = descriptors.iter().map(AsFd::as_fd).collect();
+            if protocol::send(&spare.channel, message, &them, SendFlags::DONTWAIT).is_ok() {
                 return self.keepers.push(Keeper { pid: spare.pid, id });
             }
         }

@@ -107,7 +107,9 @@ fn run(
 /// Starts the command. It alone holds its descriptors after that; if this process held them too, their readers would never see an
 /// end.
 fn spawn(start: Start<'_>, descriptors: Vec<OwnedFd>, environments: &[Vec<CString>]) -> Result<Pid, Failure> {
-    let Ok([input, output]) = <[OwnedFd; 2]>::try_from(descriptors) else {
+    let mut descriptors = descriptors.into_iter();
+    let (input, output, errors) = (descriptors.next(), descriptors.next(), descriptors.next());
+    let (Some(input), Some(output), true) = (input, output, errors.is_some() == start.apart) else {
         // The kernel drops what does not fit under the limit of open files.
         return Err(Failure { stage: Stage::Descriptors, errno: Errno::MFILE });
     };
@@ -119,6 +121,7 @@ fn spawn(start: Start<'_>, descriptors: Vec<OwnedFd>, environments: &[Vec<CStrin
         terminal: start.terminal,
         input,
         output,
+        errors,
     };
     spawn::spawn(&request, environments.get(start.environment as usize).map_or(&[], Vec::as_slice))
 }

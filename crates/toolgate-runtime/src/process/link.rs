@@ -74,7 +74,7 @@ struct Wire {
 
 struct Message {
     bytes: Vec<u8>,
-    descriptors: Option<[OwnedFd; 2]>,
+    descriptors: Vec<OwnedFd>,
     /// The command that is refused if this cannot be sent.
     start: Option<u64>,
 }
@@ -249,29 +249,28 @@ impl Link {
     }
 
     /// Sends a command, and before it its environment if the supervisor does not have it.
-    pub(super) fn send_start(&self, id: u64, command: &Command, input: OwnedFd, output: OwnedFd) {
+    pub(super) fn send_start(&self, id: u64, command: &Command, descriptors: Vec<OwnedFd>) {
         let mut wire = lock(&self.wire);
         let known = wire.environments.iter().position(|known| {
             known.as_ref().is_some_and(|known| Arc::ptr_eq(known, &command.env) || *known == command.env)
         });
         let number = known.unwrap_or_else(|| wire.add_environment(&command.env));
         let bytes = start_of(id, number as u64, command).encode();
-        wire.queue.push_back(Message { bytes, descriptors: Some([input, output]), start: Some(id) });
+        wire.queue.push_back(Message { bytes, descriptors, start: Some(id) });
         self.flush(&mut wire);
     }
 
     pub(super) fn send(&self, order: &Order<'_>) {
         let mut wire = lock(&self.wire);
-        wire.queue.push_back(Message { bytes: order.encode(), descriptors: None, start: None });
+        wire.queue.push_back(Message { bytes: order.encode(), descriptors: Vec::new(), start: None });
         self.flush(&mut wire);
     }
 
     /// Sends what the socket takes; the rest is for the attending task.
     fn flush(&self, wire: &mut Wire) {
         while let Some(message) = wire.queue.front() {
-            let descriptors = message.descriptors.as_ref().map(|both| both.each_ref().map(AsFd::as_fd));
-            let descriptors = descriptors.as_ref().map_or(&[][..], <[_; 2]>::as_slice);
-            match protocol::send(self.socket.get_ref(), &message.bytes, descriptors, SendFlags::DONTWAIT) {
+            let descriptors: Vec<_> = message.descriptors.iter().map(AsFd::as_fd).collect();
+            match protocol::send(self.socket.get_ref(), &message.bytes, &descriptors, SendFlags::DONTWAIT) {
                 Err(Errno::INTR) => continue,
                 Err(Errno::AGAIN) => return self.queued.notify_one(),
                 Err(errno) => self.refuse(message.start, errno),
@@ -342,7 +341,7 @@ impl Wire {
 
     fn add_piece(&mut self, number: usize, first: bool, variables: Vec<&[u8]>) {
         let bytes = Order::Environment { number: number as u64, first, variables }.encode();
-        self.queue.push_back(Message { bytes, descriptors: None, start: None });
+        self.queue.push_back(Message { bytes, descriptors: Vec::new(), start: None });
     }
 }
 
@@ -387,6 +386,7 @@ pub(super) fn start_of(id: u64, environment: u64, command: &Command) -> Order<'_
         environment,
         umask: command.umask,
         terminal: matches!(command.stdio, Stdio::Terminal(_)),
+        apart: command.stdio == Stdio::Apart,
         cwd: command.cwd.as_os_str().as_bytes(),
         program: command.program.as_os_str().as_bytes(),
         argv: command.argv.iter().map(|text| text.as_bytes()).collect(),

@@ -76,14 +76,16 @@ pub struct Command {
     pub stdio: Stdio,
 }
 
-/// What a command's descriptors 0, 1 and 2 are. Standard output and error share one pipe, so that what was printed first is read
-/// first.
+/// What a command's descriptors 0, 1 and 2 are. Standard output and error share one pipe where people and models read them, so that what
+/// was printed first is read first.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum Stdio {
     /// Input at end-of-file.
     NoInput,
     /// An open input pipe.
     Pipes,
+    /// An open input pipe, and a pipe of its own for standard error: for programs whose output is not for people.
+    Apart,
     /// A terminal of its own.
     Terminal(Size),
 }
@@ -101,6 +103,8 @@ pub struct Size {
 pub struct Running {
     /// What it prints; end-of-file when nobody holds the other end any more.
     pub output: Output,
+    /// What it prints on standard error, where that is apart.
+    pub errors: Option<Output>,
     /// Its input, where it has one. Dropping it is end-of-file for a pipe.
     pub input: Option<Box<dyn AsyncWrite + Send + Sync + Unpin>>,
     /// How the command itself ended, once it has. Descendants may live on.

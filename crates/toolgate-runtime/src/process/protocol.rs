@@ -49,7 +49,7 @@ pub(super) enum Order<'a> {
         /// `NAME=value`.
         variables: Vec<&'a [u8]>,
     },
-    /// Starts a command; its input and its output come as descriptors.
+    /// Starts a command; its input and its output come as descriptors, and a third for its errors where they are apart.
     Start(Start<'a>),
     /// Interrupts a command's foreground.
     Interrupt(u64),
@@ -64,6 +64,8 @@ pub(super) struct Start<'a> {
     pub(super) environment: u64,
     pub(super) umask: u32,
     pub(super) terminal: bool,
+    /// Whether standard error is a descriptor of its own.
+    pub(super) apart: bool,
     pub(super) cwd: &'a [u8],
     pub(super) program: &'a [u8],
     pub(super) argv: Vec<&'a [u8]>,
@@ -97,6 +99,7 @@ impl<'a> Order<'a> {
                     .number(start.environment)
                     .number(start.umask.into())
                     .number(start.terminal.into())
+                    .number(start.apart.into())
                     .text(start.cwd)
                     .text(start.program);
                 start.argv.iter().fold(message, |message, text| message.text(text))
@@ -119,6 +122,7 @@ impl<'a> Order<'a> {
                 environment: fields.number()?,
                 umask: fields.number()?.try_into().ok()?,
                 terminal: fields.number()? != 0,
+                apart: fields.number()? != 0,
                 cwd: fields.text()?,
                 program: fields.text()?,
                 argv: fields.rest()?,
@@ -232,7 +236,7 @@ pub(super) fn send(
     descriptors: &[BorrowedFd<'_>],
     flags: SendFlags,
 ) -> Result<(), Errno> {
-    let mut space = [MaybeUninit::uninit(); rustix::cmsg_space!(ScmRights(2))];
+    let mut space = [MaybeUninit::uninit(); rustix::cmsg_space!(ScmRights(3))];
     let mut control = SendAncillaryBuffer::new(&mut space);
     if !descriptors.is_empty() && !control.push(SendAncillaryMessage::ScmRights(descriptors)) {
         return Err(Errno::INVAL);
@@ -252,7 +256,7 @@ pub(super) struct Received {
 
 /// Receives one message.
 pub(super) fn receive(socket: impl AsFd, buffer: &mut [u8], flags: RecvFlags) -> Result<Received, Errno> {
-    let mut space = [MaybeUninit::uninit(); rustix::cmsg_space!(ScmRights(2), ScmCredentials(1))];
+    let mut space = [MaybeUninit::uninit(); rustix::cmsg_space!(ScmRights(3), ScmCredentials(1))];
     let mut control = RecvAncillaryBuffer::new(&mut space);
     let message = recvmsg(socket, &mut [IoSliceMut::new(buffer)], &mut control, flags | RecvFlags::CMSG_CLOEXEC)?;
 
@@ -276,8 +280,16 @@ mod tests {
     #[test]
     fn what_is_said_is_what_is_heard() {
         let argv = vec![&b"bash"[..], b"-c", b"", b"\xff\xfe"];
-        let start =
-            Start { id: 7, environment: 1, umask: 0o22, terminal: true, cwd: b"/tmp", program: b"/bin/bash", argv };
+        let start = Start {
+            id: 7,
+            environment: 1,
+            umask: 0o22,
+            terminal: true,
+            apart: true,
+            cwd: b"/tmp",
+            program: b"/bin/bash",
+            argv,
+        };
         for order in [
             Order::Environment { number: 3, first: true, variables: vec![b"A=1", b"B="] },
             Order::Start(start),

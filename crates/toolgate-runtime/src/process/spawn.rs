@@ -48,8 +48,10 @@ pub(super) struct Request {
     pub(super) terminal: bool,
     /// Its standard input. Not below 3, as 0 to 2 of the caller are taken.
     pub(super) input: OwnedFd,
-    /// Its standard output and error. Not below 3 either.
+    /// Its standard output, and error where that is not apart. Not below 3 either.
     pub(super) output: OwnedFd,
+    /// Its standard error, where that is apart. Not below 3 either.
+    pub(super) errors: Option<OwnedFd>,
 }
 
 /// What failed, and how.
@@ -100,6 +102,7 @@ struct Plan {
     terminal: bool,
     input: RawFd,
     output: RawFd,
+    errors: RawFd,
     no_signals: libc::sigset_t,
     stage: AtomicI32,
     errno: AtomicI32,
@@ -120,6 +123,7 @@ pub(super) fn spawn(request: &Request, environ: &[CString]) -> Result<Pid, Failu
         terminal: request.terminal,
         input: request.input.as_raw_fd(),
         output: request.output.as_raw_fd(),
+        errors: request.errors.as_ref().unwrap_or(&request.output).as_raw_fd(),
         no_signals: signal_set(&[]),
         stage: AtomicI32::new(0),
         errno: AtomicI32::new(0),
@@ -174,7 +178,7 @@ unsafe fn place(plan: &Plan) -> Stage {
         if libc::setsid() < 0 {
             return Stage::Process;
         }
-        if libc::dup2(plan.input, 0) < 0 || libc::dup2(plan.output, 1) < 0 || libc::dup2(plan.output, 2) < 0 {
+        if libc::dup2(plan.input, 0) < 0 || libc::dup2(plan.output, 1) < 0 || libc::dup2(plan.errors, 2) < 0 {
             return Stage::Descriptors;
         }
         if plan.terminal && libc::ioctl(0, libc::TIOCSCTTY, 0) < 0 {

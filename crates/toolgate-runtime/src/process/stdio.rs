@@ -27,11 +27,14 @@ pub(super) struct Ends {
     pub(super) ours: Ours,
     pub(super) input: OwnedFd,
     pub(super) output: OwnedFd,
+    /// Where standard error goes, if not to `output`.
+    pub(super) errors: Option<OwnedFd>,
 }
 
 /// The runtime's ends.
 pub(super) struct Ours {
     pub(super) output: Output,
+    pub(super) errors: Option<Output>,
     pub(super) input: Option<Box<dyn AsyncWrite + Send + Sync + Unpin>>,
     pub(super) terminal: Option<Arc<AsyncFd<OwnedFd>>>,
 }
@@ -41,15 +44,19 @@ impl Ends {
         let (input, ours) = match stdio {
             Stdio::Terminal(size) => return Self::terminal(size),
             Stdio::NoInput => (rustix::fs::open("/dev/null", OFlags::RDONLY | OFlags::CLOEXEC, Mode::empty())?, None),
-            Stdio::Pipes => {
+            Stdio::Pipes | Stdio::Apart => {
                 let (input, ours) = pipe_with(PipeFlags::CLOEXEC)?;
                 (input, Some(Box::new(pipe::Sender::from_owned_fd(ours)?) as Box<dyn AsyncWrite + Send + Sync + Unpin>))
             }
         };
-        // Only our end does not block, and that is no property of the pipe, so the command does not see it.
-        let (read, output) = pipe_with(PipeFlags::CLOEXEC)?;
-        let read = Output::Pipe(pipe::Receiver::from_owned_fd(read)?);
-        Ok(Self { ours: Ours { output: read, input: ours, terminal: None }, input, output })
+        let (read, output) = output_pipe()?;
+        let (read_errors, errors) = if stdio == Stdio::Apart {
+            output_pipe().map(|(ours, theirs)| (Some(ours), Some(theirs)))?
+        } else {
+            (None, None)
+        };
+        let ours = Ours { output: read, errors: read_errors, input: ours, terminal: None };
+        Ok(Self { ours, input, output, errors })
     }
 
     fn terminal(size: Size) -> io::Result<Self> {
@@ -64,11 +71,19 @@ impl Ends {
         let master = Arc::new(spawn::register(master)?);
         let ours = Ours {
             output: Output::Stream(Box::new(Terminal(Arc::clone(&master)))),
+            errors: None,
             input: Some(Box::new(Terminal(Arc::clone(&master)))),
             terminal: Some(master),
         };
-        Ok(Self { ours, input, output })
+        Ok(Self { ours, input, output, errors: None })
     }
+}
+
+/// A pipe that the runtime reads and a command writes. Only our end does not block, and that is no property of the pipe, so the command
+/// does not see it.
+fn output_pipe() -> io::Result<(Output, OwnedFd)> {
+    let (read, write) = pipe_with(PipeFlags::CLOEXEC)?;
+    Ok((Output::Pipe(pipe::Receiver::from_owned_fd(read)?), write))
 }
 
 /// The kernel's form of a size; pixels are not known.

@@ -81,7 +81,7 @@ impl Supervisor {
     async fn start_command(&self, command: Command) -> Result<Running, StartError> {
         check(&command)?;
         let link = self.link()?;
-        let Ends { ours, input, output } = Ends::open(command.stdio).map_err(|error| {
+        let Ends { ours, input, output, errors } = Ends::open(command.stdio).map_err(|error| {
             StartError(format!("{}: no pipe or terminal for it: {error}", command.program.display()))
         })?;
         let stdin = (command.stdio != Stdio::NoInput).then(|| Input::of(&input)).transpose().ok().flatten();
@@ -93,8 +93,9 @@ impl Supervisor {
         let tree =
             Tree { link: Arc::clone(&link), id, keeper, ended: AtomicBool::new(false), terminal: ours.terminal, stdin };
         // From here on, leaving this function early drops `running`, and that ends whatever has been started.
-        let running = Running { output: ours.output, input: ours.input, exit, control: Arc::new(tree) };
-        link.send_start(id, &command, input, output);
+        let running =
+            Running { output: ours.output, errors: ours.errors, input: ours.input, exit, control: Arc::new(tree) };
+        link.send_start(id, &command, [input, output].into_iter().chain(errors).collect());
 
         match timeout(START_LIMIT, answered).await {
             Ok(Ok(Ok(()))) => Ok(running),

@@ -184,10 +184,28 @@ async fn the_output_is_whole_and_in_order() {
 }
 
 #[tokio::test]
+async fn errors_can_come_apart_from_the_output() {
+    let supervisor = supervisor();
+    // More than a pipe holds on both, so each has to be read while the other is.
+    let line = "cat; seq 50000 >&2; seq 50000; echo an error >&2";
+    let mut running = start(&supervisor, with(Stdio::Apart, line)).await;
+    running.input.take().unwrap().write_all(b"given\n").await.unwrap();
+    let mut errors = running.errors.take().unwrap();
+    let (mut said, mut said_apart) = (String::new(), String::new());
+    let both = async { tokio::join!(running.output.read_to_string(&mut said), errors.read_to_string(&mut said_apart)) };
+    let (read, read_apart) = tokio::time::timeout(PATIENCE, both).await.unwrap();
+    assert!(read.is_ok() && read_apart.is_ok());
+    let numbers: String = (1..=50_000).map(|number| format!("{number}\n")).collect();
+    assert!(said == format!("given\n{numbers}") && said_apart == format!("{numbers}an error\n"));
+    assert_eq!(exit(&mut running).await.status, Status::Code(0));
+    assert!(start(&supervisor, with(Stdio::Pipes, "")).await.errors.is_none());
+}
+
+#[tokio::test]
 async fn a_command_gets_what_was_chosen_and_nothing_else() {
     let supervisor = supervisor();
     let folder = tempfile::tempdir().unwrap();
-    for stdio in [Stdio::NoInput, Stdio::Pipes, TERMINAL] {
+    for stdio in [Stdio::NoInput, Stdio::Pipes, Stdio::Apart, TERMINAL] {
         // The fourth is the folder that is being listed.
         let listed = said(
             &supervisor,
