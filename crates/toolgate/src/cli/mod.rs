@@ -21,6 +21,7 @@ mod run;
 mod screen;
 mod signals;
 mod terminal;
+mod tools;
 mod trace;
 
 use std::process::ExitCode;
@@ -58,6 +59,8 @@ enum Command {
     /// Show what is set and where it came from, check it, and explain every key.
     #[command(subcommand)]
     Config(config::Config),
+    /// List the tools, which of them a session would have, and what they cost.
+    Tools(tools::Tools),
     /// List the models that can be used, and what is missing for the others.
     Models(models::Models),
     /// Check everything that a run needs.
@@ -109,6 +112,7 @@ pub(crate) fn main() -> ExitCode {
         Command::Demo => demo::run(&surroundings),
         Command::Trace(trace) => trace.run(&surroundings),
         Command::Config(config) => config.run(&surroundings),
+        Command::Tools(tools) => tools.run(&surroundings),
         Command::Models(models) => models.run(&surroundings),
         Command::Doctor(doctor) => doctor.run(&surroundings),
         Command::Completions { shell } => {

@@ -15,4 +15,5 @@ mod kill;
 mod pty;
 mod support;
 mod tidy;
+mod tools;
 mod trace;
