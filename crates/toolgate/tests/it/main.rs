@@ -11,6 +11,7 @@
 mod chat;
 mod cli;
 mod config;
+mod files;
 mod kill;
 mod pty;
 mod support;
