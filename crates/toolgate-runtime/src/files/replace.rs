@@ -135,7 +135,7 @@ impl Old<'_> {
             drop(temporary);
             return self.write_in_place(file, pieces);
         }
-        temporary.file.sync_all()?;
+        temporary.file.sync_data()?;
         temporary.take_name(self.name)
     }
 
@@ -165,7 +165,7 @@ impl Old<'_> {
         {
             return Err(error.into());
         }
-        let written = write_all(&file, pieces).and_then(|()| file.set_len(length)).and_then(|()| file.sync_all());
+        let written = write_all(&file, pieces).and_then(|()| file.set_len(length)).and_then(|()| file.sync_data());
         written.map_err(|error| match file.write_all_at(&before, 0).and_then(|()| file.set_len(before.len() as u64)) {
             Ok(()) => error,
             Err(worse) => io::Error::other(format!("{error}; and what stood there could not be put back: {worse}")),
@@ -191,7 +191,7 @@ fn make(
         };
         let temporary = Temporary::new(&folder, name, Mode::from_raw_mode(0o666))?;
         write_all(&temporary.file, &pieces)?;
-        temporary.file.sync_all()?;
+        temporary.file.sync_data()?;
         temporary.take_free_name(name)
     };
     write().map_err(|error| told(&error))
