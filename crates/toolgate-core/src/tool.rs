@@ -255,7 +255,7 @@ pub enum Effect {
     Read(Place),
     /// Changes a place.
     Write(Place),
-    /// Looks through a tree.
+    /// Looks through a tree: its names. Whoever reads what its files hold declares [`Effect::Read`] of the same place too.
     Search(Place),
     /// Runs a line of shell in a directory.
     Run {

@@ -18,13 +18,18 @@ use rustix::{
 use toolgate_core::tool::Place;
 
 use super::{
-    Change, Containment, Entry, FileError, Files, Kind, Source, Visit, WalkRules, Walked, missing, reason, replace,
-    resolve::Base, walk,
+    Change, Containment, Entry, FileError, Files, Kind, Source, Visit, Walked, missing, reason, replace, resolve::Base,
+    walk,
 };
 use crate::{gate::Permit, tool::ToolError, workspace::Workspace};
 
 /// Files of the proc filesystem that look regular and are none: reading one empties the kernel's own log, or goes through all memory.
 const NO_CONTENT: &[&str] = &["/proc/kmsg", "/proc/kcore"];
+
+/// Whether a file that is made while it is read is one of those.
+pub(super) fn is_without_content(name: &OsStr) -> bool {
+    NO_CONTENT.iter().any(|path| Path::new(path).file_name() == Some(name))
+}
 
 /// The files of this machine, seen from one workspace.
 pub struct LocalFiles {
@@ -137,7 +142,16 @@ pub(super) fn open_regular(handle: &OwnedFd) -> io::Result<Result<Box<dyn Source
     if kind != Kind::File {
         return Ok(Err(kind));
     }
-    let file = reopened(handle, OFlags::RDONLY | OFlags::NONBLOCK)?;
+    opened(reopened(handle, OFlags::RDONLY | OFlags::NONBLOCK)?)
+}
+
+/// A file that was just opened, when it is a regular file; else says what it is.
+pub(super) fn opened(file: File) -> io::Result<Result<Box<dyn Source>, Kind>> {
+    let found = rustix::fs::fstat(&file)?;
+    let kind = kind(FileType::from_raw_mode(found.st_mode));
+    if kind != Kind::File {
+        return Ok(Err(kind));
+    }
     // The system says no size of what it makes while it is read.
     let length = u64::try_from(found.st_size).ok().filter(|length| *length > 0 || !is_made_while_read(&file));
     Ok(Ok(Box::new(Opened { file, length })))
@@ -246,9 +260,9 @@ impl Files for LocalFiles {
         read().map_err(|error| self.told(place, &error))
     }
 
-    fn walk(&self, _permit: &Permit, place: &Place, rules: &WalkRules, visit: &Visit<'_>) -> Result<Walked, FileError> {
+    fn walk(&self, _permit: &Permit, place: &Place, visit: &Visit<'_>) -> Result<Walked, FileError> {
         let handle = self.handle(place)?;
-        walk::walk(&handle, place, rules, visit).map_err(|error| self.told(place, &error))
+        walk::walk(&handle, place, &self.base.root, visit).map_err(|error| self.told(place, &error))
     }
 
     fn containment(&self) -> Containment {

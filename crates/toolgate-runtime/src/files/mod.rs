@@ -5,9 +5,11 @@
 //!
 //! * this file: the port [`Files`], which in-memory executors implement too; its methods may block, so tools call them from [`blocking`];
 //! * [`local`]: this machine; `resolve`: from a spelling to a place; `replace`: how a file is changed, whole or not at all; `walk`: trees;
+//!   `ignored`: what is kept out of them;
 //! * [`names`]: names that no line of text can hold; `missing`: what stands near a path that does not exist;
 //! * [`text`] and [`window`]: what kind of text a file holds, and lines out of it; [`seen`]: what the session has read, by content.
 
+pub(crate) mod ignored;
 pub mod local;
 mod missing;
 pub mod names;
@@ -68,12 +70,13 @@ pub trait Files: Send + Sync {
         visit: &mut dyn FnMut(Entry) -> ControlFlow<()>,
     ) -> Result<(), FileError>;
 
-    /// Walks a tree, or comes by a single file. `visit` is called from several threads at once, in no order, and may stop the walk.
-    /// Links are named and not followed.
+    /// Walks a tree, or comes by a single file. `visit` is called from several threads at once, and though what comes first by path is
+    /// taken up first, in no order that can be relied on. A folder is shown when it would be entered. Links are named and not followed;
+    /// repositories' own folders, and what ignore files name in a tree, are passed over.
     ///
     /// # Errors
     /// When the place itself cannot be walked. What cannot be read on the way is counted in the answer.
-    fn walk(&self, permit: &Permit, place: &Place, rules: &WalkRules, visit: &Visit<'_>) -> Result<Walked, FileError>;
+    fn walk(&self, permit: &Permit, place: &Place, visit: &Visit<'_>) -> Result<Walked, FileError>;
 
     /// How far a place is held to what was decided on.
     fn containment(&self) -> Containment;
@@ -82,8 +85,19 @@ pub trait Files: Send + Sync {
 /// What shall stand in a file, made from what stands there now.
 pub type Change<'a> = dyn FnMut(Option<&mut dyn Source>) -> Result<Update, ToolError> + 'a;
 
-/// Called with each thing that a walk comes by.
-pub type Visit<'a> = dyn Fn(Found<'_>) -> ControlFlow<()> + Sync + 'a;
+/// Called with each thing that a walk comes by. What it could not read is counted by the walk.
+pub type Visit<'a> = dyn Fn(Found<'_>) -> io::Result<Step> + Sync + 'a;
+
+/// How a walk goes on.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub enum Step {
+    /// With everything.
+    On,
+    /// Without what is in this folder.
+    Over,
+    /// Not at all.
+    Stop,
+}
 
 /// An open file.
 pub trait Source: Read + Seek + Send {
@@ -184,22 +198,13 @@ impl Kind {
     }
 }
 
-/// What a walk passes over.
-#[derive(Debug, Clone, Default)]
-pub struct WalkRules {
-    /// Whether what ignore files name is walked too.
-    pub ignored: bool,
-    /// Folders deeper than this are not entered; none is as deep as it goes.
-    pub max_depth: Option<usize>,
-}
-
 /// One thing that a walk came by.
 pub struct Found<'a> {
     /// Its path from the place that is walked; empty for the place itself, where it is a file.
     pub path: &'a Path,
     /// What it is; a link is a [`Kind::DeadLink`] whatever it leads to, since it is not followed.
     pub kind: Kind,
-    /// Opens it, where it is a file.
+    /// Opens it, where it is a file. Any other thing is an error, and is not opened.
     pub open: &'a dyn Fn() -> io::Result<Box<dyn Source>>,
 }
 

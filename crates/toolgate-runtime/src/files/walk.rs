@@ -1,11 +1,421 @@
 //! Trees: what stands in a folder and below it, less what ignore files name.
+//!
+//! Several threads take folders from one stack. Each folder is opened beneath the root by the kernel, with no links followed, and its files
+//! beneath it: what has moved meanwhile is not reached. Folders wait by name and are not held open, so depth and width cost no descriptors.
+//! What is listed is sorted before it is taken up, so that a visitor who wants the first few soon has them.
+//!
+//! The walk is toolgate's own since it opens by handle what others open by path; `ignored` says what is kept out of it.
 
-use std::{io, os::fd::OwnedFd};
+use std::{
+    collections::BTreeMap,
+    ffi::{CStr, OsStr},
+    io::{self, Read},
+    mem::MaybeUninit,
+    ops::Range,
+    os::{
+        fd::{AsFd, BorrowedFd, OwnedFd},
+        unix::ffi::OsStrExt,
+    },
+    path::Path,
+    sync::{
+        Arc, Condvar, Mutex, MutexGuard, PoisonError,
+        atomic::{AtomicBool, Ordering},
+    },
+    thread,
+};
 
+use rustix::fs::{AtFlags, CWD, FileType, Mode, OFlags, RawDir, openat, statat};
 use toolgate_core::tool::Place;
 
-use super::{Visit, WalkRules, Walked};
+use super::{
+    Found, Kind, Source, Step, Visit, Walked,
+    ignored::{Layer, Rules},
+    local::{is_without_content, kind, open_path, open_regular, opened},
+    names, reason,
+};
 
-pub(super) fn walk(_root: &OwnedFd, _place: &Place, _rules: &WalkRules, _visit: &Visit<'_>) -> io::Result<Walked> {
-    Err(io::Error::from(io::ErrorKind::Unsupported))
+/// Threads of one walk at most. More than this gain nothing on one disk, and a call is not alone.
+const THREADS: usize = 8;
+
+/// Files of one folder that a thread takes at a time, so that a large folder is shared between threads.
+const SHARE: usize = 256;
+
+/// Bytes of the kernel's listing that are taken at once; a usual folder fits.
+const LISTING: usize = 32 * 1024;
+
+/// Bytes of an ignore file that are read; far more than any real one has.
+const IGNORE_FILE: u64 = 1024 * 1024;
+
+/// Unreadable things that are named.
+const EXAMPLES: usize = 3;
+
+/// Walks what a handle stands for. `workspace` is how far up ignore files are looked for where there is no repository.
+pub(super) fn walk(handle: &OwnedFd, place: &Place, workspace: &Path, visit: &Visit<'_>) -> io::Result<Walked> {
+    let found = kind(FileType::from_raw_mode(rustix::fs::fstat(handle)?.st_mode));
+    let walk = Walk {
+        root: handle.as_fd(),
+        visit,
+        stack: Mutex::default(),
+        ready: Condvar::new(),
+        unreadable: Mutex::default(),
+        ignored: AtomicBool::new(false),
+    };
+    if found != Kind::Folder {
+        let open = || open_regular(handle)?.map_err(|_| io::Error::from(io::ErrorKind::InvalidInput));
+        walk.show(b"", found, &open);
+        return Ok(walk.end(place));
+    }
+    let (above, layer) = above(place, workspace);
+    walk.lock().waiting.push(Task { path: Vec::new(), layer, files: None });
+    let threads = thread::available_parallelism().map_or(1, |threads| threads.get().min(THREADS));
+    thread::scope(|scope| {
+        for _ in 1..threads {
+            scope.spawn(|| walk.work(&above));
+        }
+        walk.work(&above);
+    });
+    Ok(walk.end(place))
+}
+
+struct Walk<'a> {
+    root: BorrowedFd<'a>,
+    visit: &'a Visit<'a>,
+    stack: Mutex<Stack>,
+    ready: Condvar,
+    /// How many, and the first few by path with their reasons.
+    unreadable: Mutex<(usize, BTreeMap<Vec<u8>, String>)>,
+    ignored: AtomicBool,
+}
+
+#[derive(Default)]
+struct Stack {
+    waiting: Vec<Task>,
+    /// Threads that have a task and may add others.
+    busy: usize,
+    over: bool,
+}
+
+/// A folder, or some files of one.
+struct Task {
+    /// From the root; empty for the root itself.
+    path: Vec<u8>,
+    /// What is kept out.
+    layer: Option<Arc<Layer>>,
+    files: Option<(Arc<Listing>, Range<usize>)>,
+}
+
+/// The entries of a folder, sorted, without an allocation for each.
+#[derive(Default)]
+struct Listing {
+    names: Vec<u8>,
+    entries: Vec<(Range<u32>, Kind)>,
+}
+
+impl Listing {
+    /// With the zero byte at its end that the kernel wants.
+    fn name(&self, index: usize) -> (&CStr, Kind) {
+        let (range, kind) = &self.entries[index];
+        let name = &self.names[range.start as usize..range.end as usize];
+        (CStr::from_bytes_with_nul(name).unwrap_or_default(), *kind)
+    }
+}
+
+impl Walk<'_> {
+    fn work(&self, above: &[u8]) {
+        let mut path = Vec::new();
+        while let Some(task) = self.next() {
+            let busy = Busy(self);
+            path.clear();
+            path.extend_from_slice(above);
+            path.extend_from_slice(&task.path);
+            if let Err(error) = self.take(task, &mut path, above.len()) {
+                self.unreadable(&path[above.len()..], &error);
+            }
+            drop(busy);
+        }
+    }
+
+    /// The newest task, or nothing when all is done.
+    fn next(&self) -> Option<Task> {
+        let mut stack = self.lock();
+        loop {
+            if stack.over {
+                return None;
+            }
+            if let Some(task) = stack.waiting.pop() {
+                stack.busy += 1;
+                return Some(task);
+            }
+            stack = self.ready.wait(stack).unwrap_or_else(PoisonError::into_inner);
+        }
+    }
+
+    /// Does one task. `path` is its path with what stands above the root in front, `start` bytes of it.
+    fn take(&self, task: Task, path: &mut Vec<u8>, start: usize) -> io::Result<()> {
+        let own = &path[start..];
+        if task.files.is_none() && !own.is_empty() && !self.shows_folder(own) {
+            return Ok(());
+        }
+        let beneath = open_path(self.root, Path::new(OsStr::from_bytes(own)), OFlags::DIRECTORY)?;
+        let folder = openat(&beneath, ".", OFlags::RDONLY | OFlags::DIRECTORY | OFlags::CLOEXEC, Mode::empty())?;
+        drop(beneath);
+        if let Some((listing, range)) = task.files {
+            self.take_files(&folder, path, start, &listing, range);
+            return Ok(());
+        }
+        let (mut listing, marks) = listed(&folder)?;
+        let layer = layer_in(&folder, marks, path.len() + usize::from(path.len() > start), task.layer);
+        if let Some(layer) = &layer {
+            self.keep_out(&mut listing, layer, path, start);
+        }
+        let folders = listing.entries.partition_point(|(_, kind)| *kind == Kind::Folder);
+        let mut tasks: Vec<Task> = (0..folders)
+            .rev()
+            .map(|index| Task {
+                path: joined(&path[start..], listing.name(index).0),
+                layer: layer.clone(),
+                files: None,
+            })
+            .collect();
+        let (end, listing) = (listing.entries.len(), Arc::new(listing));
+        let first = folders..end.min(folders + SHARE);
+        let shares = (first.end..end).step_by(SHARE).rev().map(|from| {
+            let files = Some((listing.clone(), from..end.min(from + SHARE)));
+            Task { path: path[start..].to_vec(), layer: None, files }
+        });
+        tasks.extend(shares);
+        self.add(tasks);
+        self.take_files(&folder, path, start, &listing, first);
+        Ok(())
+    }
+
+    fn take_files(&self, folder: &OwnedFd, path: &mut Vec<u8>, start: usize, listing: &Listing, range: Range<usize>) {
+        if path.len() > start {
+            path.push(b'/');
+        }
+        let above = path.len();
+        for index in range {
+            let (name, kind) = listing.name(index);
+            path.truncate(above);
+            path.extend_from_slice(name.to_bytes());
+            let open = || open_file(folder, name);
+            if !self.show(&path[start..], kind, &open) {
+                return;
+            }
+        }
+    }
+
+    /// Takes out what ignore files name, and says that something was.
+    fn keep_out(&self, listing: &mut Listing, layer: &Layer, path: &[u8], start: usize) {
+        let mut whole = path.to_vec();
+        if path.len() > start {
+            whole.push(b'/');
+        }
+        let above = whole.len();
+        let all = listing.entries.len();
+        let names = &listing.names;
+        listing.entries.retain(|(range, kind)| {
+            whole.truncate(above);
+            whole.extend_from_slice(&names[range.start as usize..range.end as usize - 1]);
+            !layer.keeps_out(&whole, *kind == Kind::Folder)
+        });
+        if listing.entries.len() < all {
+            self.ignored.store(true, Ordering::Relaxed);
+        }
+    }
+
+    fn shows_folder(&self, path: &[u8]) -> bool {
+        let open = || Err(io::Error::from(io::ErrorKind::IsADirectory));
+        self.shown(path, Kind::Folder, &open) == Step::On
+    }
+
+    /// Shows something to the visitor; says whether to go on in this folder.
+    fn show(&self, path: &[u8], kind: Kind, open: &dyn Fn() -> io::Result<Box<dyn Source>>) -> bool {
+        self.shown(path, kind, open) != Step::Stop
+    }
+
+    fn shown(&self, path: &[u8], kind: Kind, open: &dyn Fn() -> io::Result<Box<dyn Source>>) -> Step {
+        let step = (self.visit)(Found { path: Path::new(OsStr::from_bytes(path)), kind, open });
+        let step = step.unwrap_or_else(|error| {
+            self.unreadable(path, &error);
+            Step::On
+        });
+        if step == Step::Stop {
+            self.lock().over = true;
+            self.ready.notify_all();
+        }
+        step
+    }
+
+    fn add(&self, tasks: Vec<Task>) {
+        if !tasks.is_empty() {
+            let several = tasks.len() > 1;
+            self.lock().waiting.extend(tasks);
+            if several { self.ready.notify_all() } else { self.ready.notify_one() }
+        }
+    }
+
+    fn unreadable(&self, path: &[u8], error: &io::Error) {
+        let mut unreadable = self.unreadable.lock().unwrap_or_else(PoisonError::into_inner);
+        let (count, first) = &mut *unreadable;
+        *count += 1;
+        first.insert(path.to_vec(), reason(error));
+        if first.len() > EXAMPLES {
+            first.pop_last();
+        }
+    }
+
+    fn lock(&self) -> MutexGuard<'_, Stack> {
+        self.stack.lock().unwrap_or_else(PoisonError::into_inner)
+    }
+
+    fn end(self, place: &Place) -> Walked {
+        let (unreadable, first) = self.unreadable.into_inner().unwrap_or_else(PoisonError::into_inner);
+        let name = |path: &[u8]| match path {
+            b"" if place.spelled.is_empty() => ".".into(),
+            b"" => place.spelled.clone(),
+            path => names::shown(OsStr::from_bytes(path)),
+        };
+        let examples = first.iter().map(|(path, reason)| format!("{}: {reason}", name(path))).collect();
+        Walked { unreadable, examples, ignored: self.ignored.into_inner() }
+    }
+}
+
+/// A thread that has a task. When the last one is done, also by a panic, and nothing waits, the walk is over.
+struct Busy<'a, 'b>(&'a Walk<'b>);
+
+impl Drop for Busy<'_, '_> {
+    fn drop(&mut self) {
+        let mut stack = self.0.lock();
+        stack.busy -= 1;
+        stack.over |= thread::panicking() || (stack.busy == 0 && stack.waiting.is_empty());
+        if stack.over {
+            self.0.ready.notify_all();
+        }
+    }
+}
+
+/// What a folder holds that says something about ignoring.
+#[derive(Default)]
+struct Marks {
+    /// What its `.git` is, where it has one: a repository begins here.
+    git: Option<Kind>,
+    gitignore: bool,
+    ignore: bool,
+}
+
+/// The entries of a folder: folders first, then the rest, each by name. A repository's own folder is never one of them.
+fn listed(folder: &OwnedFd) -> io::Result<(Listing, Marks)> {
+    let (mut listing, mut marks) = (Listing::default(), Marks::default());
+    let mut buffer = [MaybeUninit::uninit(); LISTING];
+    let mut entries = RawDir::new(folder, &mut buffer);
+    while let Some(entry) = entries.next() {
+        let entry = entry?;
+        let name = entry.file_name();
+        if matches!(name.to_bytes(), b"." | b"..") {
+            continue;
+        }
+        let found = match entry.file_type() {
+            FileType::Unknown => match statat(folder, name, AtFlags::SYMLINK_NOFOLLOW) {
+                Ok(found) => FileType::from_raw_mode(found.st_mode),
+                // It is gone by now.
+                Err(_) => continue,
+            },
+            known => known,
+        };
+        match name.to_bytes() {
+            b".git" => {
+                marks.git = Some(kind(found));
+                continue;
+            }
+            b".gitignore" => marks.gitignore = true,
+            b".ignore" => marks.ignore = true,
+            _ => {}
+        }
+        let start = listing.names.len();
+        listing.names.extend_from_slice(name.to_bytes_with_nul());
+        let too_many = |_| io::Error::from(io::ErrorKind::FileTooLarge);
+        let range = u32::try_from(start).map_err(too_many)?..u32::try_from(listing.names.len()).map_err(too_many)?;
+        listing.entries.push((range, kind(found)));
+    }
+    let Listing { names, entries } = &mut listing;
+    let key =
+        |(range, kind): &(Range<u32>, Kind)| (*kind != Kind::Folder, &names[range.start as usize..range.end as usize]);
+    entries.sort_unstable_by(|a, b| key(a).cmp(&key(b)));
+    Ok((listing, marks))
+}
+
+/// What holds in a folder. `skip` is how many bytes of a path lead to it.
+fn layer_in(folder: &OwnedFd, marks: Marks, skip: usize, above: Option<Arc<Layer>>) -> Option<Arc<Layer>> {
+    if marks.git.is_none() && !marks.gitignore && !marks.ignore {
+        return above;
+    }
+    let read = |there: bool, path: &str| there.then(|| rules(folder, path)).flatten();
+    Some(Arc::new(Layer {
+        above,
+        skip,
+        ignore: read(marks.ignore, ".ignore"),
+        git: read(marks.gitignore, ".gitignore"),
+        exclude: read(marks.git == Some(Kind::Folder), ".git/info/exclude"),
+        is_top: marks.git.is_some(),
+    }))
+}
+
+/// An ignore file that is a regular file. A link is none, as for git.
+fn rules(folder: &OwnedFd, path: &str) -> Option<Rules> {
+    let handle = open_path(folder.as_fd(), Path::new(path), OFlags::empty()).ok()?;
+    let source = open_regular(&handle).ok()?.ok()?;
+    let mut text = Vec::new();
+    source.take(IGNORE_FILE).read_to_end(&mut text).ok()?;
+    Some(Rules::read(&text))
+}
+
+/// What holds above the root: the folders up to the repository's top, and where there is none up to the workspace. With the path that
+/// leads down from there, its last slash included.
+fn above(place: &Place, workspace: &Path) -> (Vec<u8>, Option<Arc<Layer>>) {
+    let stands = |folder: &Path, name: &str| statat(CWD, folder.join(name), AtFlags::SYMLINK_NOFOLLOW).ok();
+    let is_top = |folder: &Path| stands(folder, ".git").is_some();
+    if is_top(&place.real) {
+        return (Vec::new(), None);
+    }
+    let mut folders: Vec<&Path> = place.real.ancestors().skip(1).collect();
+    match folders.iter().position(|folder| is_top(folder)) {
+        Some(top) => folders.truncate(top + 1),
+        None => folders.retain(|folder| place.inside && folder.starts_with(workspace)),
+    }
+    let Some(top) = folders.last().copied() else { return (Vec::new(), None) };
+    let from_top = |folder: &Path| {
+        let mut path = folder.strip_prefix(top).unwrap_or(folder).as_os_str().as_bytes().to_vec();
+        if !path.is_empty() {
+            path.push(b'/');
+        }
+        path
+    };
+    let mut layer = None;
+    for folder in folders.iter().rev() {
+        let Ok(handle) = openat(CWD, *folder, OFlags::PATH | OFlags::DIRECTORY | OFlags::CLOEXEC, Mode::empty()) else {
+            continue;
+        };
+        let marks = Marks {
+            git: stands(folder, ".git").map(|found| kind(FileType::from_raw_mode(found.st_mode))),
+            gitignore: stands(folder, ".gitignore").is_some(),
+            ignore: stands(folder, ".ignore").is_some(),
+        };
+        layer = layer_in(&handle, marks, from_top(folder).len(), layer);
+    }
+    (from_top(&place.real), layer)
+}
+
+/// A file of an open folder. Only what the folder calls a regular file is opened, and it is looked at again before it is read.
+fn open_file(folder: &OwnedFd, name: &CStr) -> io::Result<Box<dyn Source>> {
+    let flags = OFlags::RDONLY | OFlags::NOFOLLOW | OFlags::NONBLOCK | OFlags::NOCTTY | OFlags::CLOEXEC;
+    let file = openat(folder, name, flags, Mode::empty())?;
+    let source = opened(file.into())?.map_err(|_| io::Error::from(io::ErrorKind::InvalidInput))?;
+    let has_content = source.length().is_some() || !is_without_content(OsStr::from_bytes(name.to_bytes()));
+    has_content.then_some(source).ok_or_else(|| io::Error::from(io::ErrorKind::InvalidInput))
+}
+
+fn joined(folder: &[u8], name: &CStr) -> Vec<u8> {
+    let slash: &[u8] = if folder.is_empty() { b"" } else { b"/" };
+    [folder, slash, name.to_bytes()].concat()
 }

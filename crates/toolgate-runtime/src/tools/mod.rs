@@ -2,12 +2,17 @@
 
 mod bash;
 mod exec_command;
+mod find;
+mod first;
+mod grep;
 mod input_command;
 mod kill_command;
+mod lines;
 mod ls;
 mod paths;
 mod powershell;
 mod read;
+mod remarks;
 mod report;
 mod shell;
 mod write;
@@ -26,6 +31,8 @@ pub fn builtin() -> Vec<Arc<dyn Tool>> {
         Arc::new(powershell::PowerShell::new()),
         Arc::new(read::Read::new()),
         Arc::new(write::Write::new()),
+        Arc::new(grep::Grep::new()),
+        Arc::new(find::Find::new()),
         Arc::new(ls::Ls::new()),
     ]
 }
@@ -34,8 +41,6 @@ pub fn builtin() -> Vec<Arc<dyn Tool>> {
 /// have it, less what [`builtin`] gives. Whoever reads a configuration can tell them from a mistyped name.
 pub const NOT_BUILT: &[&str] = &[
     "edit",
-    "grep",
-    "find",
     "edit_file",
     "read_image",
     "describe_image",

@@ -42,6 +42,8 @@ pub(super) fn as_decided(permit: &Permit, diff: Option<&Diff>, path: &str) -> Re
 pub(super) fn the_place(permit: &Permit) -> Result<&Place, ToolError> {
     match permit.call().effects() {
         [Effect::Read(place) | Effect::Search(place) | Effect::Write(place)] => Ok(place),
+        // A tree whose contents are read.
+        [Effect::Read(place), Effect::Search(tree)] if place == tree => Ok(place),
         _ => Err(ToolError::new("the permit does not name one place")),
     }
 }

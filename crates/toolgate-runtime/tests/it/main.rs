@@ -15,6 +15,7 @@ mod door;
 mod examples;
 mod files;
 mod fuzz;
+mod search;
 mod shells;
 mod supervisor;
 mod support;

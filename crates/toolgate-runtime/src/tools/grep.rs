@@ -1,0 +1,280 @@
+//! `grep`: lines that match, in a file or in all files of a tree. Built on ripgrep's libraries; no program is started.
+//!
+//! Files are searched by several threads and in no order; what is shown is what lies first by path ([`First`]), so the same call shows the
+//! same lines. The search ends as soon as the limit is reached by files in front of everything that is left.
+
+use std::{
+    io,
+    sync::{
+        Mutex, PoisonError,
+        atomic::{AtomicUsize, Ordering},
+    },
+};
+
+use grep_regex::{RegexMatcher, RegexMatcherBuilder};
+use serde_json::{Value, json};
+use tokio_util::sync::CancellationToken;
+use toolgate_core::{
+    call::Args,
+    tool::{Bound, Effect, Permission, Place, Prepared, ToolKind, ToolSet, ToolSpec, Truncate},
+};
+
+use super::{
+    first::First,
+    lines::{Aim, InFile, Line, SHOWN, Search},
+    paths::{place_of, resolved, the_place},
+    remarks::{Binary, End, Remarks},
+};
+use crate::{
+    BoxFuture,
+    files::{FileError, Found, Kind, Step, Walked, blocking, ignored::Rules, ignored::Says, names},
+    gate::Permit,
+    output::Sink,
+    tool::{CheckContext, Done, Tool, ToolContext, ToolError},
+};
+
+/// Matches that are shown by default (Pi's number).
+const MATCHES: usize = 100;
+
+/// Lines around a match at most; more than a screen is read with the file itself.
+const MOST_CONTEXT: usize = 100;
+
+/// Bytes that a compiled pattern may take. Patterns that people write take kilobytes; repetitions of repetitions take any amount.
+const PATTERN: usize = 8 * 1024 * 1024;
+
+/// Bytes that each thread's matcher may use to remember what it has seen.
+const REMEMBERED: usize = 4 * 1024 * 1024;
+
+pub(super) struct Grep {
+    spec: ToolSpec,
+}
+
+impl Grep {
+    pub(super) fn new() -> Self {
+        let parameters = json!({
+            "type": "object",
+            "properties": {
+                "pattern": { "type": "string", "minLength": 1, "description": "Regular expression, or text with literal." },
+                "path": { "type": "string", "description": "File or folder (default: the workspace)." },
+                "glob": { "type": "string", "minLength": 1, "description": "Only such files: *.rs, src/**/*.ts; !*.md leaves out." },
+                "ignoreCase": { "type": "boolean" },
+                "literal": { "type": "boolean", "description": "The pattern is text." },
+                "context": { "type": "integer", "minimum": 0, "description": "Lines shown around each match." },
+                "limit": { "type": "integer", "minimum": 1, "description": "Matches at most (default 100)." },
+            },
+            "required": ["pattern"],
+            "additionalProperties": false,
+        });
+        let description = "Search file contents, line by line. Gives path:LINE: text with paths from the folder; hidden files too, \
+                           ignored ones not.";
+        let mut spec = ToolSpec::new("grep", description, parameters);
+        spec.permission = Permission::Read;
+        spec.kind = ToolKind::Search;
+        spec.rule_names = vec!["Read".into()];
+        spec.bound = Bound::lines(Truncate::Head);
+        spec.sets = &[ToolSet::ReadOnly, ToolSet::Default];
+        spec.snippet = Some("search file contents");
+        Self { spec }
+    }
+}
+
+impl Tool for Grep {
+    fn spec(&self) -> &ToolSpec {
+        &self.spec
+    }
+
+    fn prepare<'a>(&'a self, args: &'a Args, cx: &'a CheckContext) -> BoxFuture<'a, Result<Prepared, ToolError>> {
+        Box::pin(async move {
+            let place = resolved(cx, place_of(args)).await?;
+            let pattern = text(args, "pattern").unwrap_or_default();
+            let summary = match place.spelled.as_str() {
+                "" => format!("search for {pattern}"),
+                path => format!("search {path} for {pattern}"),
+            };
+            let effects = vec![Effect::Read(place.clone()), Effect::Search(place)];
+            Ok(Prepared { effects, summary, preview: None })
+        })
+    }
+
+    fn run<'a>(&'a self, permit: Permit, cx: &'a ToolContext) -> BoxFuture<'a, Result<Done, ToolError>> {
+        let (files, out, cancel) = (cx.files.clone(), cx.out.clone(), cx.cancel.clone());
+        Box::pin(blocking(move || {
+            let (place, args) = (the_place(&permit)?, permit.call().args());
+            let task = Task::new(args, cancel)?;
+            let walked = files.walk(&permit, place, &|found| task.visit(&found))?;
+            task.end(place, &walked, &out)
+        }))
+    }
+}
+
+fn text<'a>(args: &'a Args, name: &str) -> Option<&'a str> {
+    args.get(name).and_then(Value::as_str)
+}
+
+/// One call, shared by the threads that search.
+struct Task {
+    aim: Aim,
+    glob: Option<Rules>,
+    first: First<InFile>,
+    /// Searchers that no thread uses at the moment.
+    idle: Mutex<Vec<Search>>,
+    searched: AtomicUsize,
+    binary: Mutex<Binary>,
+    /// The kind of the place, where it is no folder.
+    single: Mutex<Option<Kind>>,
+    cancel: CancellationToken,
+}
+
+impl Task {
+    fn new(args: &Args, cancel: CancellationToken) -> Result<Self, ToolError> {
+        let number = |name| args.get(name).and_then(Value::as_u64).and_then(|number| usize::try_from(number).ok());
+        let glob = text(args, "glob").map(|glob| glob.strip_prefix("./").unwrap_or(glob));
+        let glob = glob.map(|glob| {
+            Rules::one(glob).map_err(|error| ToolError(format!("the glob `{glob}` cannot be read: {error}")))
+        });
+        let limit = number("limit").unwrap_or(MATCHES);
+        let context = number("context").unwrap_or_default().min(MOST_CONTEXT);
+        Ok(Self {
+            aim: Aim { matcher: matcher(args)?, context, limit, binary: false },
+            glob: glob.transpose()?,
+            first: First::new(limit),
+            idle: Mutex::default(),
+            searched: AtomicUsize::new(0),
+            binary: Mutex::default(),
+            single: Mutex::default(),
+            cancel,
+        })
+    }
+
+    fn visit(&self, found: &Found<'_>) -> io::Result<Step> {
+        if self.cancel.is_cancelled() {
+            return Ok(Step::Stop);
+        }
+        let is_single = found.path.as_os_str().is_empty();
+        if is_single {
+            *self.single.lock().unwrap_or_else(PoisonError::into_inner) = Some(found.kind);
+        } else if !self.first.wants(found.path) || self.leaves_out(found) {
+            return Ok(Step::Over);
+        }
+        if found.kind != Kind::File {
+            return Ok(Step::On);
+        }
+        let wanted = || !self.cancel.is_cancelled() && self.first.wants(found.path);
+        let source = (found.open)()?;
+        let mut search = match is_single {
+            true => Search::new(&Aim { binary: true, ..self.aim.clone() }),
+            false => {
+                let idle = self.idle.lock().unwrap_or_else(PoisonError::into_inner).pop();
+                idle.unwrap_or_else(|| Search::new(&self.aim))
+            }
+        };
+        self.searched.fetch_add(1, Ordering::Relaxed);
+        let in_file = search.in_file(source, &wanted)?;
+        self.idle.lock().unwrap_or_else(PoisonError::into_inner).push(search);
+        if in_file.binary_from.is_some() {
+            self.binary.lock().unwrap_or_else(PoisonError::into_inner).add(found.path, in_file.matches_in_binary);
+        }
+        if in_file.matches > 0 {
+            self.first.add(found.path, in_file.matches, in_file.bytes, in_file);
+        }
+        Ok(Step::On)
+    }
+
+    /// Whether the call's glob leaves it out. A folder that no glob names may hold files that one does.
+    fn leaves_out(&self, found: &Found<'_>) -> bool {
+        let Some(glob) = &self.glob else { return false };
+        let is_folder = found.kind == Kind::Folder;
+        match glob.say(found.path, is_folder) {
+            Some(says) => says == Says::TakenOut,
+            None => !is_folder && glob.names_something(),
+        }
+    }
+
+    fn end(self, place: &Place, walked: &Walked, out: &Sink) -> Result<Done, ToolError> {
+        let single = self.single.into_inner().unwrap_or_else(PoisonError::into_inner);
+        if let Some(found) = single.filter(|kind| *kind != Kind::File) {
+            return Err(FileError::Kind { path: place.spelled.clone(), found, wanted: Kind::File }.into());
+        }
+        let (found, more) = self.first.into_parts();
+        let (limit, context) = (self.aim.limit, self.aim.context);
+        let (mut shown, mut parts) = (0, false);
+        for (path, in_file) in found {
+            let name = if single.is_some() { place.real.file_name().unwrap_or_default() } else { path.as_os_str() };
+            let name = names::shown(name);
+            let lines = first_of(&in_file.lines, limit - shown, context);
+            if context > 0 && shown > 0 && !lines.is_empty() {
+                out.write(b"--\n");
+            }
+            let mut last = None;
+            for (line, is_match) in lines {
+                if context > 0 && last.is_some_and(|last| line.number > last + 1) {
+                    out.write(b"--\n");
+                }
+                last = Some(line.number);
+                shown += usize::from(is_match);
+                parts |= line.is_part;
+                let (colon, number) = (if is_match { ':' } else { '-' }, line.number);
+                out.write(format!("{name}{colon}{number}{colon} {}\n", line.text).as_bytes());
+            }
+        }
+        let cancelled = self.cancel.is_cancelled();
+        let binary = self.binary.into_inner().unwrap_or_else(PoisonError::into_inner);
+        let searched = self.searched.into_inner();
+        let nothing = (shown == 0 && !binary.matches).then(|| match (single, searched) {
+            (Some(_), _) => "no matches".into(),
+            (None, 1) => "no matches in 1 file".into(),
+            (None, searched) => format!("no matches in {searched} files"),
+        });
+        let mut remarks = Remarks::default();
+        remarks.end(&End { nothing, things: ["match", "matches"], shown, limit, more, cancelled }, walked);
+        if parts {
+            remarks.add(format!("lines of more than {SHOWN} characters are shown around the match"));
+        }
+        // Where the search ended early, how many there are depends on the threads.
+        if !more && !cancelled {
+            remarks.binary(&binary);
+        }
+        Ok(remarks.into())
+    }
+}
+
+/// The lines that belong to the first so many matches. A further match that stands among the lines around the last one is one of them.
+fn first_of(lines: &[Line], limit: usize, context: usize) -> Vec<(&Line, bool)> {
+    let (mut kept, mut matches, mut last) = (Vec::new(), 0, 0);
+    for line in lines {
+        let is_match = line.is_match && matches < limit;
+        if is_match {
+            (matches, last) = (matches + 1, line.number);
+        } else if limit == 0 || (matches == limit && line.number > last + context as u64) {
+            break;
+        }
+        kept.push((line, is_match));
+    }
+    kept
+}
+
+/// The pattern, compiled within bounds.
+fn matcher(args: &Args) -> Result<RegexMatcher, ToolError> {
+    let pattern = text(args, "pattern").unwrap_or_default();
+    let flag = |name| args.get(name).and_then(Value::as_bool).unwrap_or_default();
+    let literal = flag("literal");
+    if pattern.contains('\n') {
+        return Err(ToolError::new(
+            "the pattern has a line break, and lines are searched one by one; search for a part of it that stands on one line",
+        ));
+    }
+    let built = RegexMatcherBuilder::new()
+        .case_insensitive(flag("ignoreCase"))
+        .fixed_strings(literal)
+        .multi_line(true)
+        .crlf(true)
+        .size_limit(PATTERN)
+        .dfa_size_limit(REMEMBERED)
+        .build(pattern);
+    built.map_err(|error| {
+        let error = error.to_string();
+        let error = error.trim_start_matches("regex parse error:").trim_start_matches('\n');
+        let hint = if literal { "" } else { "\n`literal: true` searches for it as it stands" };
+        ToolError(format!("the pattern is no regular expression that can be searched for:\n{error}{hint}"))
+    })
+}
