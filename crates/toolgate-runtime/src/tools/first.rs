@@ -1,5 +1,5 @@
-//! The first things that a search finds, in order of path, whatever order they are found in. Shared by the tools that search; no tool
-//! itself.
+//! The first things that a search finds, in order of path, whatever order they are found in. Shared by the tools that search;
+//! no tool itself.
 //!
 //! Threads find things in an order of their own. What is kept is what lies first by path, as much as is wanted and one more, so that
 //! memory is bounded; from then on whatever lies behind it is not wanted any more, so that the search ends early; and since what lies in

@@ -1,5 +1,5 @@
-//! What a search says about itself behind what it found: one line, as far as there is anything to say. Shared by the tools that search; no
-//! tool itself.
+//! What a search says about itself behind what it found: one line, as far as there is anything to say. Shared by the tools that
+//! search; no tool itself.
 
 use std::{
     collections::BTreeSet,
