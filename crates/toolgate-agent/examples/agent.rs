@@ -11,7 +11,7 @@ use toolgate_agent::{
     provider::{Api, Endpoint, ModelSetup, connect},
     runtime::{
         approver::{OnAsk, Unattended},
-        core::{approval::ApprovalMode, policy::Policy},
+        core::{approval::ApprovalMode, policy::Policy, tool::ToolSet},
         environment::Setup,
         process::{
             command_env::EnvPolicy,
@@ -20,7 +20,7 @@ use toolgate_agent::{
             supervisor::{Program, Supervisor},
             table::CommandSetup,
         },
-        tools::builtin,
+        tools::of_set,
         workspace::Workspace,
     },
     session::{Session, SessionSetup},
@@ -44,7 +44,7 @@ async fn agent() -> Result<(), Box<dyn Error>> {
     let mut setup = Setup::new(Workspace::open(Path::new("."))?);
     setup.approver = Arc::new(Unattended::new(ApprovalMode::AllowAll, Policy::default(), OnAsk::Deny));
     setup.commands = commands();
-    builtin().into_iter().try_for_each(|tool| setup.registry.add(tool))?;
+    of_set(ToolSet::Default).into_iter().try_for_each(|tool| setup.registry.add(tool))?;
 
     let mut session = Session::begin(SessionSetup::new(model, setup))?;
     let end = session.run(Some("Say hi from the shell."), &CancellationToken::new()).await?;

@@ -19,9 +19,12 @@ mod write;
 
 use std::sync::Arc;
 
+use toolgate_core::tool::ToolSet;
+
 use crate::{registry::forms, tool::Tool};
 
-/// The tools that this crate brings, in the order in which a model sees them.
+/// The tools that this crate brings, in the order in which a model sees them. One that wants a program runs only where
+/// [`programs`](crate::process::table::CommandSetup::programs) has it.
 pub fn builtin() -> Vec<Arc<dyn Tool>> {
     vec![
         Arc::new(exec_command::ExecCommand::new()),
@@ -35,6 +38,11 @@ pub fn builtin() -> Vec<Arc<dyn Tool>> {
         Arc::new(find::Find::new()),
         Arc::new(ls::Ls::new()),
     ]
+}
+
+/// Those of them that belong to a set.
+pub fn of_set(set: ToolSet) -> Vec<Arc<dyn Tool>> {
+    builtin().into_iter().filter(|tool| set.holds(tool.spec())).collect()
 }
 
 /// Names that a configuration may hold although this crate has no tool for them: the set that toolgate is named for, as its two parents

@@ -13,7 +13,7 @@ use toolgate_core::{
 use toolgate_runtime::{
     registry::{Registry, forms, named},
     tool::Tool,
-    tools::{NOT_BUILT, builtin},
+    tools::{NOT_BUILT, builtin, of_set},
 };
 
 use super::{
@@ -82,13 +82,10 @@ impl Selection {
 
     /// The tools that were chosen, with their declarations; whether each of them is there is for [`Offer`] to say.
     pub(crate) fn chosen(&self) -> Result<Vec<Declared>, String> {
-        let tools = builtin();
         match self {
-            Self::Set(set) => {
-                let of_set = tools.into_iter().filter(|tool| set.holds(tool.spec()));
-                Ok(of_set.map(|tool| (tool.clone(), tool.spec().clone())).collect())
-            }
+            Self::Set(set) => Ok(of_set(*set).into_iter().map(|tool| (tool.clone(), tool.spec().clone())).collect()),
             Self::List(list) => {
+                let tools = builtin();
                 let there = list.iter().filter_map(|entry| Some((entry, named(&tools, &entry.name)?)));
                 let applied = there.map(|(entry, (tool, built_in))| Ok((tool.clone(), entry.applied_to(built_in)?)));
                 applied.collect::<Result<_, DefinitionError>>().map_err(|error| error.to_string())
