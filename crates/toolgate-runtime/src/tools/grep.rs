@@ -278,3 +278,63 @@ fn matcher(args: &Args) -> Result<RegexMatcher, ToolError> {
         ToolError(format!("the pattern is no regular expression that can be searched for:\n{error}{hint}"))
     })
 }
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::files::Source;
+    use std::{
+        io::{Cursor, Read, Seek, SeekFrom},
+        path::Path,
+    };
+
+    /// A file without end, in which somebody interrupts after a while.
+    struct Endless {
+        reads: usize,
+        interrupt: CancellationToken,
+    }
+
+    impl Read for Endless {
+        fn read(&mut self, buffer: &mut [u8]) -> io::Result<usize> {
+            self.reads += 1;
+            if self.reads == 100 {
+                self.interrupt.cancel();
+            }
+            assert!(self.reads <= 100, "nothing is read any more");
+            buffer.fill(b'x');
+            Ok(buffer.len())
+        }
+    }
+
+    impl Seek for Endless {
+        fn seek(&mut self, _: SeekFrom) -> io::Result<u64> {
+            Ok(0)
+        }
+    }
+
+    impl Source for Endless {
+        fn length(&self) -> Option<u64> {
+            None
+        }
+    }
+
+    #[test]
+    fn an_interrupted_search_ends_inside_a_file_and_keeps_what_it_had() {
+        let interrupt = CancellationToken::new();
+        let args = json!({"pattern": "needle"});
+        let task = Task::new(args.as_object().unwrap(), interrupt.clone()).unwrap();
+        let found = |path, open: &dyn Fn() -> io::Result<Box<dyn Source>>| {
+            task.visit(&Found { path: Path::new(path), kind: Kind::File, open }).unwrap()
+        };
+        let text = || -> io::Result<Box<dyn Source>> { Ok(Box::new(Cursor::new(b"a needle\n".to_vec()))) };
+        assert_eq!(found("a", &text), Step::On);
+        assert_eq!(found("b", &|| Ok(Box::new(Endless { reads: 0, interrupt: interrupt.clone() }))), Step::On);
+        assert_eq!(found("c", &text), Step::Stop);
+
+        let out = Sink::new(Bound::NONE, None, "test", Box::new(|_| {}));
+        let place = Place { spelled: String::new(), path: "/w".into(), real: "/w".into(), inside: true };
+        let done = task.end(&place, &Walked::default(), &out).unwrap();
+        let note = "[the search was cut short; what it had found by then stands above]";
+        assert_eq!(out.close(&[done.note.unwrap()]), format!("a:1: a needle\n{note}"));
+    }
+}

@@ -402,14 +402,6 @@ async fn a_folder_of_many_files_is_shared_and_whole() {
 }
 
 #[tokio::test]
-async fn an_interrupted_search_keeps_what_it_had() {
-    let house = house(&[("a.txt", "needle\n")]);
-    house.interrupt.cancel();
-    let output = house.call("grep", json!({"pattern": "needle"})).await;
-    assert_ne!(output.stop_reason, Some(StopReason::Completed), "{}", output.output);
-}
-
-#[tokio::test]
 async fn a_rule_about_reading_speaks_of_searching_too() {
     let house = House::build(Plan { rules: vec![(Tier::Deny, "Read")], ..Plan::default() });
     for tool in ["grep", "find"] {
