@@ -37,7 +37,8 @@ use super::{
 /// Threads of one walk at most. More than this gain nothing on one disk, and a call is not alone.
 const THREADS: usize = 8;
 
-/// Files of one folder that a thread takes at a time, so that a large folder is shared between threads.
+/// Entries of one folder that a thread takes at a time, so that a large folder is shared between threads and its folders do not all wait
+/// at once.
 const SHARE: usize = 256;
 
 /// Bytes of the kernel's listing that are taken at once; a usual folder fits.
@@ -62,15 +63,16 @@ pub(super) fn walk(handle: &OwnedFd, place: &Place, workspace: &Path, visit: &Vi
     };
     if found != Kind::Folder {
         let open = || open_regular(handle)?.map_err(|_| io::Error::from(io::ErrorKind::InvalidInput));
-        walk.show(b"", found, &open);
+        walk.shown(b"", found, &open);
         return Ok(walk.end(place));
     }
     let (above, layer) = above(place, workspace);
-    walk.lock().waiting.push(Task { path: Vec::new(), layer, files: None });
+    walk.lock().waiting.push(Task { path: Vec::new(), layer, rest: None });
     let threads = thread::available_parallelism().map_or(1, |threads| threads.get().min(THREADS));
     thread::scope(|scope| {
         for _ in 1..threads {
-            scope.spawn(|| walk.work(&above));
+            // Where the system gives no more threads, fewer do the same.
+            let _ = thread::Builder::new().spawn_scoped(scope, || walk.work(&above));
         }
         walk.work(&above);
     });
@@ -95,13 +97,14 @@ struct Stack {
     over: bool,
 }
 
-/// A folder, or some files of one.
+/// A folder, or what is left of one.
 struct Task {
     /// From the root; empty for the root itself.
     path: Vec<u8>,
-    /// What is kept out.
+    /// What is kept out: above the folder, or in what is left of it.
     layer: Option<Arc<Layer>>,
-    files: Option<(Arc<Listing>, Range<usize>)>,
+    /// The entries of a folder of which the first ones are taken.
+    rest: Option<(Arc<Listing>, usize)>,
 }
 
 /// The entries of a folder, sorted, without an allocation for each.
@@ -153,56 +156,44 @@ impl Walk<'_> {
     /// Does one task. `path` is its path with what stands above the root in front, `start` bytes of it.
     fn take(&self, task: Task, path: &mut Vec<u8>, start: usize) -> io::Result<()> {
         let own = &path[start..];
-        if task.files.is_none() && !own.is_empty() && !self.shows_folder(own) {
+        if task.rest.is_none() && !own.is_empty() && !self.shows_folder(own) {
             return Ok(());
         }
         let beneath = open_path(self.root, Path::new(OsStr::from_bytes(own)), OFlags::DIRECTORY)?;
         let folder = openat(&beneath, ".", OFlags::RDONLY | OFlags::DIRECTORY | OFlags::CLOEXEC, Mode::empty())?;
         drop(beneath);
-        if let Some((listing, range)) = task.files {
-            self.take_files(&folder, path, start, &listing, range);
-            return Ok(());
-        }
-        let (mut listing, marks) = listed(&folder)?;
-        let layer = layer_in(&folder, marks, path.len() + usize::from(path.len() > start), task.layer);
-        if let Some(layer) = &layer {
-            self.keep_out(&mut listing, layer, path, start);
-        }
-        let folders = listing.entries.partition_point(|(_, kind)| *kind == Kind::Folder);
-        let mut tasks: Vec<Task> = (0..folders)
-            .rev()
-            .map(|index| Task {
-                path: joined(&path[start..], listing.name(index).0),
-                layer: layer.clone(),
-                files: None,
-            })
-            .collect();
-        let (end, listing) = (listing.entries.len(), Arc::new(listing));
-        let first = folders..end.min(folders + SHARE);
-        let shares = (first.end..end).step_by(SHARE).rev().map(|from| {
-            let files = Some((listing.clone(), from..end.min(from + SHARE)));
-            Task { path: path[start..].to_vec(), layer: None, files }
-        });
-        tasks.extend(shares);
-        self.add(tasks);
-        self.take_files(&folder, path, start, &listing, first);
-        Ok(())
-    }
+        let has_name = !own.is_empty();
+        let (listing, from, layer) = match task.rest {
+            Some((listing, from)) => (listing, from, task.layer),
+            None => {
+                let (mut listing, marks) = listed(&folder)?;
+                let layer = layer_in(&folder, marks, path.len() + usize::from(has_name), task.layer);
+                if let Some(layer) = &layer {
+                    self.keep_out(&mut listing, layer, path, start);
+                }
+                (Arc::new(listing), 0, layer)
+            }
+        };
+        let end = listing.entries.len().min(from + SHARE);
+        let rest = (end < listing.entries.len()).then(|| (listing.clone(), end));
+        let rest = rest.map(|rest| Task { path: path[start..].to_vec(), layer: layer.clone(), rest: Some(rest) });
+        let entries = (from..end).map(|index| listing.name(index));
+        let folders = entries.clone().rev().filter(|(_, kind)| *kind == Kind::Folder);
+        let folders = folders.map(|(name, _)| joined(&path[start..], name));
+        self.add(rest.into_iter().chain(folders.map(|path| Task { path, layer: layer.clone(), rest: None })).collect());
 
-    fn take_files(&self, folder: &OwnedFd, path: &mut Vec<u8>, start: usize, listing: &Listing, range: Range<usize>) {
-        if path.len() > start {
+        if has_name {
             path.push(b'/');
         }
         let above = path.len();
-        for index in range {
-            let (name, kind) = listing.name(index);
+        for (name, kind) in entries.filter(|(_, kind)| *kind != Kind::Folder) {
             path.truncate(above);
             path.extend_from_slice(name.to_bytes());
-            let open = || open_file(folder, name);
-            if !self.show(&path[start..], kind, &open) {
-                return;
+            if self.shown(&path[start..], kind, &|| open_file(&folder, name)) == Step::Stop {
+                break;
             }
         }
+        Ok(())
     }
 
     /// Takes out what ignore files name, and says that something was.
@@ -229,11 +220,7 @@ impl Walk<'_> {
         self.shown(path, Kind::Folder, &open) == Step::On
     }
 
-    /// Shows something to the visitor; says whether to go on in this folder.
-    fn show(&self, path: &[u8], kind: Kind, open: &dyn Fn() -> io::Result<Box<dyn Source>>) -> bool {
-        self.shown(path, kind, open) != Step::Stop
-    }
-
+    /// Shows something to the visitor. What went wrong with it is noted, and the walk goes on.
     fn shown(&self, path: &[u8], kind: Kind, open: &dyn Fn() -> io::Result<Box<dyn Source>>) -> Step {
         let step = (self.visit)(Found { path: Path::new(OsStr::from_bytes(path)), kind, open });
         let step = step.unwrap_or_else(|error| {
@@ -304,7 +291,7 @@ struct Marks {
     ignore: bool,
 }
 
-/// The entries of a folder: folders first, then the rest, each by name. A repository's own folder is never one of them.
+/// The entries of a folder by name. A repository's own folder is never one of them.
 fn listed(folder: &OwnedFd) -> io::Result<(Listing, Marks)> {
     let (mut listing, mut marks) = (Listing::default(), Marks::default());
     let mut buffer = [MaybeUninit::uninit(); LISTING];
@@ -418,4 +405,77 @@ fn open_file(folder: &OwnedFd, name: &CStr) -> io::Result<Box<dyn Source>> {
 fn joined(folder: &[u8], name: &CStr) -> Vec<u8> {
     let slash: &[u8] = if folder.is_empty() { b"" } else { b"/" };
     [folder, slash, name.to_bytes()].concat()
+}
+
+#[cfg(test)]
+#[allow(clippy::disallowed_methods)] // Tests make the trees that are walked.
+mod tests {
+    use super::*;
+    use std::{fs, os::unix::fs::symlink};
+
+    /// Walks a folder; gives what was shown with what its files hold, sorted, and what the walk says at its end.
+    fn walked(root: &Path, before: &(dyn Fn(&Path) + Sync)) -> (Vec<String>, Walked) {
+        let place = Place { spelled: String::new(), path: root.into(), real: root.into(), inside: true };
+        let handle = openat(CWD, root, OFlags::PATH | OFlags::CLOEXEC, Mode::empty()).unwrap();
+        let seen = Mutex::new(Vec::new());
+        let visit = |found: Found<'_>| {
+            before(found.path);
+            let mut text = format!("{}: ", found.path.display());
+            if found.kind == Kind::File {
+                (found.open)()?.read_to_string(&mut text)?;
+            }
+            seen.lock().unwrap().push(text);
+            Ok(Step::On)
+        };
+        let walked = walk(&handle, &place, root, &visit).unwrap();
+        let mut seen = seen.into_inner().unwrap();
+        seen.sort();
+        (seen, walked)
+    }
+
+    #[test]
+    fn what_became_a_link_after_it_was_listed_is_not_followed() {
+        let (folder, outside) = (tempfile::tempdir().unwrap(), tempfile::tempdir().unwrap());
+        let (root, outside) = (folder.path().canonicalize().unwrap(), outside.path().canonicalize().unwrap());
+        fs::write(outside.join("secret"), "secret").unwrap();
+        fs::create_dir(root.join("folder")).unwrap();
+        fs::write(root.join("folder/secret"), "mine").unwrap();
+        fs::write(root.join("file"), "mine").unwrap();
+        fs::write(root.join("other"), "mine").unwrap();
+        let (seen, walked) = walked(&root, &|path| {
+            let target = match path.to_str() {
+                Some("folder") => outside.clone(),
+                Some("file") => outside.join("secret"),
+                _ => return,
+            };
+            fs::rename(root.join(path), root.join(path).with_extension("old")).unwrap();
+            symlink(target, root.join(path)).unwrap();
+        });
+        assert_eq!(seen, ["folder: ", "other: mine"]);
+        assert_eq!(walked.unreadable, 2, "{walked:?}");
+        assert!(
+            walked.examples.iter().all(|example| example.ends_with("(ELOOP)") || example.ends_with("(ENOTDIR)")),
+            "{walked:?}"
+        );
+    }
+
+    #[test]
+    fn folders_of_any_width_and_depth_are_seen_once() {
+        let folder = tempfile::tempdir().unwrap();
+        let root = folder.path().canonicalize().unwrap();
+        let mut wanted = Vec::new();
+        for i in 0..2 * SHARE + 3 {
+            fs::create_dir(root.join(format!("{i}"))).unwrap();
+            fs::write(root.join(format!("{i}/f")), format!("{i}")).unwrap();
+            fs::write(root.join(format!("x{i}")), "").unwrap();
+            wanted.extend([format!("{i}: "), format!("{i}/f: {i}"), format!("x{i}: ")]);
+        }
+        let deep = "d/".repeat(500);
+        fs::create_dir_all(root.join(&deep)).unwrap();
+        wanted.extend((1..=500).map(|depth| format!("{}: ", &deep[..2 * depth - 1])));
+        wanted.sort();
+        let (seen, walked) = walked(&root, &|_| {});
+        assert!(seen == wanted, "{} of {}", seen.len(), wanted.len());
+        assert_eq!(walked, Walked::default());
+    }
 }

@@ -85,6 +85,9 @@ impl Tool for Grep {
 
     fn prepare<'a>(&'a self, args: &'a Args, cx: &'a CheckContext) -> BoxFuture<'a, Result<Prepared, ToolError>> {
         Box::pin(async move {
+            // Nobody is asked about what cannot be searched for.
+            matcher(args)?;
+            glob(args)?;
             let place = resolved(cx, place_of(args)).await?;
             let pattern = text(args, "pattern").unwrap_or_default();
             let summary = match place.spelled.as_str() {
@@ -128,15 +131,11 @@ struct Task {
 impl Task {
     fn new(args: &Args, cancel: CancellationToken) -> Result<Self, ToolError> {
         let number = |name| args.get(name).and_then(Value::as_u64).and_then(|number| usize::try_from(number).ok());
-        let glob = text(args, "glob").map(|glob| glob.strip_prefix("./").unwrap_or(glob));
-        let glob = glob.map(|glob| {
-            Rules::one(glob).map_err(|error| ToolError(format!("the glob `{glob}` cannot be read: {error}")))
-        });
         let limit = number("limit").unwrap_or(MATCHES);
         let context = number("context").unwrap_or_default().min(MOST_CONTEXT);
         Ok(Self {
             aim: Aim { matcher: matcher(args)?, context, limit, binary: false },
-            glob: glob.transpose()?,
+            glob: glob(args)?,
             first: First::new(limit),
             idle: Mutex::default(),
             searched: AtomicUsize::new(0),
@@ -251,6 +250,13 @@ fn first_of(lines: &[Line], limit: usize, context: usize) -> Vec<(&Line, bool)> 
         kept.push((line, is_match));
     }
     kept
+}
+
+/// Which files are looked at.
+fn glob(args: &Args) -> Result<Option<Rules>, ToolError> {
+    let Some(glob) = text(args, "glob") else { return Ok(None) };
+    let rules = Rules::one(glob.strip_prefix("./").unwrap_or(glob));
+    rules.map(Some).map_err(|error| ToolError(format!("the glob `{glob}` cannot be read: {error}")))
 }
 
 /// The pattern, compiled within bounds.
