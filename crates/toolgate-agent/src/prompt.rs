@@ -20,7 +20,7 @@ pub struct Surroundings<'a> {
 pub fn system_prompt<'a>(tools: impl Iterator<Item = &'a ToolSpec>, surroundings: &Surroundings<'_>) -> String {
     let (mut listed, mut guidelines) = (String::new(), Vec::new());
     for spec in tools {
-        listed.extend(spec.snippet.map(|snippet| format!("- {}: {snippet}\n", spec.name)));
+        listed.extend(spec.snippet.as_ref().map(|snippet| format!("- {}: {snippet}\n", spec.name)));
         // Tools that are used alike say it in the same words, and the model reads them once.
         let new: Vec<&str> = spec.guidelines.iter().copied().filter(|line| !guidelines.contains(line)).collect();
         guidelines.extend(new);
@@ -45,7 +45,7 @@ mod tests {
     #[test]
     fn only_tools_that_are_there_and_have_a_snippet_are_named() {
         let mut listed = ToolSpec::new("alpha", "", json!({}));
-        listed.snippet = Some("does this");
+        listed.snippet = Some("does this".into());
         let quiet = ToolSpec::new("beta", "", json!({}));
         let surroundings = Surroundings { workspace: Path::new("/w"), platform: "linux", date: "2026-01-01" };
         let prompt = system_prompt([&listed, &quiet].into_iter(), &surroundings);
@@ -57,7 +57,7 @@ mod tests {
     fn guidelines_stand_once_behind_the_tools_that_are_there() {
         let tool = |name: &str, guidelines: &'static [&'static str]| {
             let mut spec = ToolSpec::new(name, "", json!({}));
-            (spec.snippet, spec.guidelines) = (Some("does this"), guidelines);
+            (spec.snippet, spec.guidelines) = (Some("does this".into()), guidelines);
             spec
         };
         let (alpha, beta) =

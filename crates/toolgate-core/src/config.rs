@@ -109,7 +109,10 @@ impl ToolDefinition {
 }
 
 /// Whether arguments can be checked against it. Seen here, where the entry's place in its file is known, and not at the first call.
-fn admit(parameters: &Value) -> Result<(), String> {
+///
+/// # Errors
+/// Why they cannot.
+pub fn admit(parameters: &Value) -> Result<(), String> {
     match parameters.get("type") {
         Some(Value::String(name)) if name == "object" => Schema::compile(parameters).map(|_| ()),
         Some(other) => Err(format!("arguments are an object, so `type` is \"object\" and not {other}")),

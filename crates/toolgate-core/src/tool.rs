@@ -1,6 +1,6 @@
 //! What a tool says of itself, and what one call of it would do.
 
-use std::{path::PathBuf, str::FromStr};
+use std::{borrow::Cow, path::PathBuf, str::FromStr};
 
 use serde::{Deserialize, Serialize};
 use serde_json::Value;
@@ -32,7 +32,7 @@ pub struct ToolSpec {
     /// Whether calls of it may run beside others.
     pub execution: ExecutionMode,
     /// One line for the system prompt; a tool without one is not listed there.
-    pub snippet: Option<&'static str>,
+    pub snippet: Option<Cow<'static, str>>,
     /// Lines for the system prompt about how it is used well; most tools need none. They name no other tool, which may not be there.
     pub guidelines: &'static [&'static str],
     /// Programs of which one must be installed; a tool without any needs none.

@@ -5,7 +5,7 @@
 //! In reading order:
 //! * [`environment`]: the one door; the way of a call from top to bottom; `batch` and `race`: calls beside each other, and against limits;
 //! * [`gate`]: the only place that builds a [`gate::Permit`], without which nothing runs; [`approver`]: who is asked;
-//! * [`tool`]: what a tool is; [`registry`]: the tools that exist; [`tools`]: one file each;
+//! * [`tool`]: what a tool is; [`registry`]: the tools that exist; [`tools`]: one file each; [`external`]: programs of the user's own;
 //! * [`output`]: the one writer of deltas and of the complete text; [`close_out`]: how a call ends;
 //! * [`process`]: commands and the supervisor that owns them; [`files`]: files and folders; [`diff`]: what changed in them; [`workspace`]: the folder that tools are
 //!   bound to;
@@ -16,6 +16,7 @@ mod batch;
 pub mod close_out;
 pub mod diff;
 pub mod environment;
+pub mod external;
 pub mod files;
 pub mod gate;
 pub mod ids;

@@ -8,7 +8,7 @@
 mod budget;
 pub mod fold;
 pub(crate) mod live;
-mod ring;
+pub(crate) mod ring;
 pub mod spill;
 
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
@@ -350,6 +350,14 @@ pub(crate) fn bounded(note: &str) -> String {
         Some((end, _)) => format!("{} ... (cut at {NOTE} characters)", &note[..end]),
         None => note.to_owned(),
     }
+}
+
+/// Bytes that a program printed as the text that a terminal would have shown, without blank lines around it.
+pub(crate) fn plain(bytes: &[u8]) -> String {
+    let (mut fold, mut text) = (Fold::default(), String::new());
+    fold.push(bytes, &mut |piece| text.push_str(piece));
+    fold.finish(&mut |piece| text.push_str(piece));
+    text.trim().to_owned()
 }
 
 #[cfg(test)]

@@ -1,7 +1,7 @@
 //! The newest bytes of a stream, at a fixed cost.
 
 /// The last `capacity` bytes of everything written to it.
-pub(super) struct Ring {
+pub(crate) struct Ring {
     bytes: Vec<u8>,
     capacity: usize,
     /// Where the oldest byte stands once the ring is full.
@@ -9,11 +9,11 @@ pub(super) struct Ring {
 }
 
 impl Ring {
-    pub(super) fn new(capacity: usize) -> Self {
+    pub(crate) fn new(capacity: usize) -> Self {
         Self { bytes: Vec::new(), capacity, start: 0 }
     }
 
-    pub(super) fn write(&mut self, bytes: &[u8]) {
+    pub(crate) fn write(&mut self, bytes: &[u8]) {
         let mut bytes = &bytes[bytes.len().saturating_sub(self.capacity)..];
         let (now, rest) = bytes.split_at(bytes.len().min(self.capacity - self.bytes.len()));
         self.bytes.extend_from_slice(now);
@@ -27,12 +27,12 @@ impl Ring {
     }
 
     /// Whether the newest so many bytes are all there.
-    pub(super) fn holds(&self, count: u64) -> bool {
+    pub(crate) fn holds(&self, count: u64) -> bool {
         count <= self.bytes.len() as u64
     }
 
     /// The newest so many bytes, or all that are there: the older and the newer part.
-    pub(super) fn newest(&self, count: u64) -> (&[u8], &[u8]) {
+    pub(crate) fn newest(&self, count: u64) -> (&[u8], &[u8]) {
         let count = usize::try_from(count).unwrap_or(usize::MAX);
         let (newer, older) = self.bytes.split_at(self.start);
         let newer = last(newer, count);
@@ -41,7 +41,7 @@ impl Ring {
 }
 
 /// The last so many bytes.
-pub(super) fn last(bytes: &[u8], count: usize) -> &[u8] {
+pub(crate) fn last(bytes: &[u8], count: usize) -> &[u8] {
     &bytes[bytes.len().saturating_sub(count)..]
 }
 

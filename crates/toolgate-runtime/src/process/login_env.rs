@@ -22,7 +22,7 @@ use tokio::{io::AsyncReadExt, sync::OnceCell};
 use toolgate_core::call::Digest;
 
 use super::{
-    Command, Processes, Running, Stdio,
+    Command, Processes, Running, Stdio, Unasked,
     command_env::{EnvPolicy, command_env},
 };
 
@@ -72,11 +72,11 @@ pub struct LoginShell {
 }
 
 impl LoginShell {
-    /// The one command that is run without a call, and all that it does.
-    pub(super) fn command(&self, env: Vec<OsString>) -> Command {
+    /// The shell, and all that it does.
+    fn command(&self, env: Vec<OsString>) -> Unasked {
         let argv = [self.shell.clone().into_os_string(), "-l".into(), "-c".into(), SCRIPT.into()].to_vec();
         let (program, cwd) = (self.shell.clone(), self.home.clone());
-        Command { program, argv, env: Arc::new(env), cwd, umask: own_umask(), stdio: Stdio::NoInput }
+        Unasked(Command { program, argv, env: Arc::new(env), cwd, umask: own_umask(), stdio: Stdio::NoInput })
     }
 }
 
@@ -148,7 +148,7 @@ impl EnvSource {
 
     async fn read(&self, login: &LoginShell, processes: &dyn Processes) -> Result<Captured, String> {
         let env = self.base.iter().map(|(name, value)| [name.as_os_str(), value].join(OsStr::new("="))).collect();
-        let mut running = processes.read_login(login, env).await.map_err(|error| error.to_string())?;
+        let mut running = processes.start_unasked(login.command(env)).await.map_err(|error| error.to_string())?;
         let mut bytes = Vec::new();
         let mut output = (&mut running.output).take(MOST_OUTPUT);
         // The shell's end ends the reading soon: a daemon that a profile starts may hold the pipe for ever.

@@ -8,10 +8,11 @@
 //! * this file: the port [`Processes`], which in-memory executors implement too;
 //! * [`supervisor`], [`link`] and [`stdio`]: the runtime's side; [`protocol`]: what the two sides say; [`host`] and [`keeper`]: the other;
 //! * [`spawn`]: from a request to an `execve` (the only unsafe code); [`tree`]: descendants by `/proc`;
-//! * [`session`] and [`table`]: command sessions, what `exec_command` and `input_command` drive;
+//! * [`session`] and [`table`]: command sessions, what `exec_command` and `input_command` drive; [`exchange`]: programs that are asked once;
 //! * [`login_env`] and [`command_env`]: the variables that a command sees.
 
 pub mod command_env;
+pub(crate) mod exchange;
 pub mod host;
 mod keeper;
 mod link;
@@ -47,16 +48,22 @@ pub trait Processes: Send + Sync {
     /// Starts one command. Its tree lives until the returned handle is dropped or ends it.
     fn start<'a>(&'a self, permit: &'a Permit, command: Command) -> BoxFuture<'a, Result<Running, StartError>>;
 
-    /// Starts the user's login shell to read its environment. The one start that no call asks for: it runs no line of anybody's, so it
-    /// takes no permit.
-    fn read_login<'a>(
-        &'a self,
-        login: &'a login_env::LoginShell,
-        env: Vec<OsString>,
-    ) -> BoxFuture<'a, Result<Running, StartError>>;
+    /// Starts what no call asks for and the user's own configuration does. It runs no line of a model's, so it takes no permit.
+    fn start_unasked(&self, command: Unasked) -> BoxFuture<'_, Result<Running, StartError>>;
 
     /// Ends everything and waits until it is gone, two and a half seconds at most. Returns what had to be ended.
     fn close(&self) -> BoxFuture<'_, Vec<Living>>;
+}
+
+/// A command that no call asks for: the user's login shell, or a hook. Only this module makes one, so no tool's way leads around the gate.
+#[derive(Debug, Clone)]
+pub struct Unasked(Command);
+
+impl Unasked {
+    /// What is to be started.
+    pub fn into_command(self) -> Command {
+        self.0
+    }
 }
 
 /// One command to start, every choice made.

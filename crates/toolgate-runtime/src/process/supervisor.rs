@@ -19,9 +19,8 @@ use tokio::{
 };
 
 use super::{
-    Command, Control, Living, Processes, Running, Size, StartError, Stdio,
+    Command, Control, Living, Processes, Running, Size, StartError, Stdio, Unasked,
     link::{Entry, Link, Refused, lock, start_of},
-    login_env::LoginShell,
     protocol::{MAX_MESSAGE, Order},
     spawn::{self, Failure, Stage},
     stdio::{Ends, window},
@@ -115,12 +114,8 @@ impl Processes for Supervisor {
         Box::pin(self.start_command(command))
     }
 
-    fn read_login<'a>(
-        &'a self,
-        login: &'a LoginShell,
-        env: Vec<OsString>,
-    ) -> BoxFuture<'a, Result<Running, StartError>> {
-        Box::pin(self.start_command(login.command(env)))
+    fn start_unasked(&self, command: Unasked) -> BoxFuture<'_, Result<Running, StartError>> {
+        Box::pin(self.start_command(command.into_command()))
     }
 
     fn close(&self) -> BoxFuture<'_, Vec<Living>> {

@@ -12,7 +12,7 @@ use std::{
 use toolgate_core::message::{CommandSessionEvent, Event, Extra};
 
 use super::{
-    Command, Living, Processes, Size, StartError, Status, Stdio,
+    Command, Living, Processes, Running, Size, StartError, Status, Stdio,
     command_env::EnvPolicy,
     login_env::{Captured, EnvSource},
     session::CommandSession,
@@ -222,6 +222,33 @@ impl CommandSessions {
         let session = CommandSession::new(ids::process_id(), running, stdio, self.spills.clone());
         self.note("started", &session.id, Some(permit.call().id()), None);
         Ok(self.insert(session))
+    }
+
+    /// Starts the program that the permit allows, for one exchange: it is no command session, and nobody comes back to it.
+    ///
+    /// # Errors
+    /// What, where and why, when it cannot start.
+    pub(crate) async fn start_program(
+        &self,
+        permit: &Permit,
+        shell: Shell<'_>,
+        cwd: &Path,
+    ) -> Result<Running, StartError> {
+        let (processes, command) = self.once(shell, cwd).await?;
+        processes.start(permit, command).await
+    }
+
+    /// A command of one exchange, and what starts it.
+    async fn once(&self, shell: Shell<'_>, cwd: &Path) -> Result<(&Arc<dyn Processes>, Command), StartError> {
+        let processes = self.setup.processes.as_ref();
+        let processes =
+            processes.ok_or_else(|| StartError("no program can run here: no supervisor is configured".into()))?;
+        if self.table().closed {
+            return Err(StartError("the session has ended; no program can start".into()));
+        }
+        let captured = self.setup.env.captured(processes.as_ref()).await;
+        let start = Start { shell, cwd, input: Input::Nothing };
+        Ok((processes, self.command(captured, start, Stdio::Apart)))
     }
 
     fn command(&self, captured: &Captured, start: Start<'_>, stdio: Stdio) -> Command {

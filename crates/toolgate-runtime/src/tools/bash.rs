@@ -27,7 +27,7 @@ impl Bash {
         spec.rule_names = vec!["Bash".into()];
         spec.bound = Bound::lines(Truncate::Tail);
         spec.sets = &[ToolSet::Coding];
-        spec.snippet = Some("run a bash command to its end");
+        spec.snippet = Some("run a bash command to its end".into());
         spec.guidelines = &["Start what does not end by itself, such as a server, with & and its output in a file."];
         Self { spec }
     }

@@ -45,7 +45,7 @@ impl ExecCommand {
         spec.rule_names = vec!["Bash".into()];
         spec.bound.keep = Truncate::Middle;
         spec.sets = &[ToolSet::Minimal, ToolSet::Default];
-        spec.snippet = Some("run a shell command");
+        spec.snippet = Some("run a shell command".into());
         Self { spec }
     }
 }

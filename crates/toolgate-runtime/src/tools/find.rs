@@ -48,7 +48,7 @@ impl Find {
         spec.rule_names = vec!["Read".into()];
         spec.bound = Bound::lines(Truncate::Head);
         spec.sets = &[ToolSet::ReadOnly, ToolSet::Default];
-        spec.snippet = Some("find files by name");
+        spec.snippet = Some("find files by name".into());
         Self { spec }
     }
 }

@@ -73,7 +73,7 @@ impl Grep {
         spec.rule_names = vec!["Read".into()];
         spec.bound = Bound::lines(Truncate::Head);
         spec.sets = &[ToolSet::ReadOnly, ToolSet::Default];
-        spec.snippet = Some("search file contents");
+        spec.snippet = Some("search file contents".into());
         Self { spec }
     }
 }

@@ -78,7 +78,7 @@ impl InputCommand {
         spec.bound.keep = Truncate::Middle;
         spec.sets = &[ToolSet::Minimal, ToolSet::Default];
         spec.timeout_ms = TIMEOUT_MS;
-        spec.snippet = Some("type into or poll a running command");
+        spec.snippet = Some("type into or poll a running command".into());
         Self { spec }
     }
 }

@@ -43,7 +43,7 @@ impl KillCommand {
         spec.bound.keep = Truncate::Middle;
         spec.sets = &[ToolSet::Default];
         spec.timeout_ms = TIMEOUT_MS;
-        spec.snippet = Some("end a running command");
+        spec.snippet = Some("end a running command".into());
         Self { spec }
     }
 }

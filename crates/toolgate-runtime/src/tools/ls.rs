@@ -40,7 +40,7 @@ impl Ls {
         spec.rule_names = vec!["Read".into()];
         spec.bound = Bound::lines(Truncate::Head);
         spec.sets = &[ToolSet::ReadOnly];
-        spec.snippet = Some("list a folder");
+        spec.snippet = Some("list a folder".into());
         Self { spec }
     }
 }

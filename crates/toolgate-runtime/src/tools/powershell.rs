@@ -36,7 +36,7 @@ impl PowerShell {
         spec.rule_names = vec!["Bash".into(), "PowerShell".into()];
         spec.bound = Bound::lines(Truncate::Tail);
         spec.programs = PROGRAMS;
-        spec.snippet = Some("run a PowerShell command to its end");
+        spec.snippet = Some("run a PowerShell command to its end".into());
         Self { spec }
     }
 }

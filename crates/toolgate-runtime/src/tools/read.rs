@@ -60,7 +60,7 @@ impl Read {
         spec.rule_names = vec!["Read".into()];
         spec.bound = Bound::lines(Truncate::Head);
         spec.sets = &[ToolSet::Coding, ToolSet::ReadOnly, ToolSet::Default];
-        spec.snippet = Some("read a file");
+        spec.snippet = Some("read a file".into());
         let mut file = ToolSpec::new(
             "read_file",
             "Read a text file. Lines are numbered; go on with offset.",

@@ -51,7 +51,7 @@ impl Write {
         };
         let mut spec = form("write", "path");
         spec.sets = &[ToolSet::Coding, ToolSet::Default];
-        spec.snippet = Some("create or overwrite a file");
+        spec.snippet = Some("create or overwrite a file".into());
         Self { spec, aliases: [form("write_file", "file_path")] }
     }
 }

@@ -12,12 +12,13 @@ use std::{
 
 use serde_json::json;
 use toolgate_core::{args, schema::Schema};
+use toolgate_runtime::external::protocol::Reader;
 
 /// What reads bytes, and panics where something is wrong.
 type Target = fn(&[u8]);
 
 /// What is fuzzed: a name, the function, and examples.
-const TARGETS: &[(&str, Target, &[&str])] = &[("args", arguments, ARGUMENTS)];
+const TARGETS: &[(&str, Target, &[&str])] = &[("args", arguments, ARGUMENTS), ("external", external, EXTERNAL)];
 
 /// Inputs of each target in a test: a second or less for all of them.
 const INPUTS: u64 = 3_000;
@@ -108,6 +109,27 @@ fn arguments(data: &[u8]) {
         }
         Err(reason) => assert!(reason.starts_with("Invalid arguments for tool") && reason.len() < 16 * MOST_BYTES),
     }
+}
+
+const EXTERNAL: &[&str] = &[
+    "{\"type\":\"text\",\"text\":\"a\\n\"}\n{\"type\":\"end\",\"status\":\"completed\"}\n",
+    "{\"type\":\"image\",\"data\":\"aGk=\",\"mime_type\":\"image/png\"}\r\n\n{\"type\":\"note\",\"text\":\"n\"}",
+    "{\"type\":\"end\",\"status\":\"failed\",\"reason\":\"r\"}",
+];
+
+/// What a program says is read the same in whatever pieces it comes, and an error is short.
+fn external(data: &[u8]) {
+    let read = |size: usize| {
+        let (mut reader, mut text) = (Reader::default(), String::new());
+        let mut take = |piece: &str| text.push_str(piece);
+        data.chunks(size).try_for_each(|piece| reader.push(piece, &mut take))?;
+        reader.finish(&mut take)?;
+        Ok::<_, String>((text, reader.into_said()))
+    };
+    let whole = read(data.len().max(1));
+    assert_eq!(whole, read(1));
+    assert_eq!(whole, read(7));
+    assert!(whole.err().is_none_or(|reason| reason.len() < 2_000));
 }
 
 #[test]

@@ -13,6 +13,7 @@ mod commands;
 mod definitions;
 mod door;
 mod examples;
+mod external;
 mod files;
 mod fuzz;
 mod search;

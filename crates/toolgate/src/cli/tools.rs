@@ -122,9 +122,10 @@ impl<'a> Shop<'a> {
             return;
         }
         for ((_, spec), why) in &rows {
+            let snippet = spec.snippet.as_deref().unwrap_or_default();
             let (mark, told) = match why {
-                None => ("*", spec.snippet.unwrap_or_default().to_owned()),
-                Some(why) => (" ", format!("{} [{why}]", spec.snippet.unwrap_or_default())),
+                None => ("*", snippet.to_owned()),
+                Some(why) => (" ", format!("{snippet} [{why}]")),
             };
             print::data(&format!(
                 "{mark} {:<15} {:<2} {:<8} {:<10} {:<24} {told}",
