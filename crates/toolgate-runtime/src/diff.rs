@@ -98,12 +98,7 @@ impl Diff {
     }
 
     fn compare(&mut self, old: &[&[u8]], new: &[&[u8]], old_line: usize, new_line: usize, crlf: bool) {
-        let ops = if old.len() + new.len() > MOST_COMPARED {
-            all_changed(old, new)
-        } else {
-            capture_diff_slices(Algorithm::Myers, old, new)
-        };
-        for group in group_diff_ops(ops, CONTEXT) {
+        for group in group_diff_ops(line_ops(old, new), CONTEXT) {
             let (Some(first), Some(last)) = (group.first(), group.last()) else { continue };
             let old_range = first.old_range().start..last.old_range().end;
             let new_range = first.new_range().start..last.new_range().end;
@@ -149,8 +144,17 @@ fn place(line: usize, range: &Range<usize>) -> String {
     }
 }
 
+/// What is equal in two runs of lines and what is not, in order. Bounded in time.
+pub(crate) fn line_ops<L: Eq + std::hash::Hash + Ord>(old: &[L], new: &[L]) -> Vec<DiffOp> {
+    if old.len() + new.len() > MOST_COMPARED {
+        all_changed(old, new)
+    } else {
+        capture_diff_slices(Algorithm::Myers, old, new)
+    }
+}
+
 /// What both begin and end with is equal, and what lies between has changed.
-fn all_changed(old: &[&[u8]], new: &[&[u8]]) -> Vec<DiffOp> {
+fn all_changed<L: Eq>(old: &[L], new: &[L]) -> Vec<DiffOp> {
     let front = old.iter().zip(new).take_while(|(a, b)| a == b).count();
     let most = old.len().min(new.len()) - front;
     let back = old.iter().rev().zip(new.iter().rev()).take(most).take_while(|(a, b)| a == b).count();

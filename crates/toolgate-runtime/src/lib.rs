@@ -7,7 +7,8 @@
 //! * [`gate`]: the only place that builds a [`gate::Permit`], without which nothing runs; [`approver`]: who is asked;
 //! * [`tool`]: what a tool is; [`registry`]: the tools that exist; [`tools`]: one file each; [`external`]: programs of the user's own;
 //! * [`output`]: the one writer of deltas and of the complete text; [`close_out`]: how a call ends;
-//! * [`process`]: commands and the supervisor that owns them; [`files`]: files and folders; [`diff`]: what changed in them; [`workspace`]: the folder that tools are
+//! * [`process`]: commands and the supervisor that owns them; [`files`]: files and folders; [`edit`]: which bytes an edit means; [`diff`]: what changed in
+//!   them; [`workspace`]: the folder that tools are
 //!   bound to;
 //! * [`trace`]: the one writer of what happened.
 
@@ -15,6 +16,7 @@ pub mod approver;
 mod batch;
 pub mod close_out;
 pub mod diff;
+pub mod edit;
 pub mod environment;
 pub mod external;
 pub mod files;
