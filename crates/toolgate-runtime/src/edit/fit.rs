@@ -8,13 +8,16 @@ use std::{borrow::Cow, ops::Range};
 use similar::DiffOp;
 
 use super::{
-    How, Problem, Splice,
+    How, Problem,
     indent::{First, Indents},
     pieces::{Piece, StandsFor, char_at, is_blank},
     unified,
     view::{Form, Hit, within},
 };
-use crate::{diff::line_ops, files::text::Encoding};
+use crate::{
+    diff::line_ops,
+    files::{Splice, text::Encoding},
+};
 
 /// What is known of a file, found out once.
 pub(super) struct Fit<'a> {
@@ -62,11 +65,11 @@ impl<'a> Fit<'a> {
     ) -> Result<Vec<Splice>, Problem> {
         if unified(old) == unified(new) {
             // Nothing but line ends is to change, so here they are meant as they are written.
-            return Ok(vec![(hit.range.clone(), self.encoded(edit, new, &hit.range)?)]);
+            return Ok(vec![Splice { range: hit.range.clone(), with: self.encoded(edit, new, &hit.range)? }]);
         }
         let new = new.replace("\r\n", "\n");
         if how == How::Exact {
-            return Ok(vec![(hit.range.clone(), self.written(edit, &new, &hit.range)?)]);
+            return Ok(vec![Splice { range: hit.range.clone(), with: self.written(edit, &new, &hit.range)? }]);
         }
         let (old, new) = match old.strip_suffix('\n').filter(|_| form.is_open()) {
             Some(open) => (open, new.strip_suffix('\n').unwrap_or(&new)),
@@ -79,15 +82,15 @@ impl<'a> Fit<'a> {
         if how == How::Indented {
             job.indents = Some(self.indents(&job, &old_lines, &starts)?);
         }
-        let at = |lines: &[&str], line: usize| lines[..line].iter().map(|line| line.len()).sum::<usize>();
+        let (old_at, new_at) = (offsets(&old_lines), offsets(&new_lines));
         let in_file =
             |line: usize| starts.get(line).copied().filter(|_| line < old_lines.len()).unwrap_or(hit.range.end);
         let mut splices = Vec::new();
         for op in line_ops(&old_lines, &new_lines).iter().filter(|op| !matches!(op, DiffOp::Equal { .. })) {
             for (gone, come) in paired(&old_lines, &new_lines, op.old_range(), op.new_range()) {
                 let region = Region {
-                    old: at(&old_lines, gone.start)..at(&old_lines, gone.end),
-                    new: at(&new_lines, come.start)..at(&new_lines, come.end),
+                    old: old_at[gone.start]..old_at[gone.end],
+                    new: new_at[come.start]..new_at[come.end],
                     file: in_file(gone.start)..in_file(gone.end),
                 };
                 splices.push(self.region(&job, region)?);
@@ -109,7 +112,8 @@ impl<'a> Fit<'a> {
             }
             None => Cow::Borrowed(new),
         };
-        Ok((inner.file.clone(), self.written(job.edit, &text, &inner.file)?))
+        let with = self.written(job.edit, &text, &inner.file)?;
+        Ok(Splice { range: inner.file, with })
     }
 
     /// How the indentation of the old text stands in the file.
@@ -238,6 +242,16 @@ fn is_lf(file: &[u8], at: usize, encoding: Encoding) -> bool {
         Encoding::Utf16Le => file[at..].starts_with(b"\n\0"),
         Encoding::Utf16Be => file[at..].starts_with(b"\0\n"),
     }
+}
+
+/// Where lines begin in their text, and where the last one ends.
+fn offsets(lines: &[&str]) -> Vec<usize> {
+    let mut end = 0;
+    let ends = lines.iter().map(|line| {
+        end += line.len();
+        end
+    });
+    std::iter::once(0).chain(ends).collect()
 }
 
 /// Where the lines of a match begin in the file.

@@ -7,8 +7,9 @@
 //! * this file: [`plan`]; [`error`]: what can be wrong, in words that help;
 //! * `pieces`, `view`: a text as it is compared, and where a match of it stands in the file;
 //! * `fit`: from a match to splices, with the place's own line ends and encoding; `indent`: with the file's own indentation;
-//! * `near`: what a text that was not found may have meant.
+//! * [`difference`]: what the splices change, as lines; `near`: what a text that was not found may have meant.
 
+mod difference;
 pub mod error;
 mod fit;
 mod indent;
@@ -21,7 +22,8 @@ use std::{
     ops::{ControlFlow, Range},
 };
 
-use crate::files::text::Encoding;
+use crate::files::{Splice, text::Encoding};
+pub use difference::difference;
 pub use error::{EditError, Problem};
 use fit::Fit;
 use view::{Needle, View};
@@ -48,9 +50,6 @@ pub struct Edit {
     /// Whether every match is replaced; otherwise there must be one.
     pub all: bool,
 }
-
-/// A range of the file and what stands in its place.
-pub type Splice = (Range<usize>, Vec<u8>);
 
 /// What is to be done.
 #[derive(Debug, Clone, PartialEq, Eq)]
@@ -173,7 +172,7 @@ impl<'a> Planner<'a> {
         }
         let file = self.file;
         let splices = self.places.into_iter().flat_map(|place| place.splices);
-        let splices: Vec<Splice> = splices.filter(|(range, with)| file[range.clone()] != with[..]).collect();
+        let splices: Vec<Splice> = splices.filter(|splice| file[splice.range.clone()] != splice.with[..]).collect();
         if splices.is_empty() {
             return Err(vec![Problem::NoChange]);
         }
@@ -244,7 +243,7 @@ impl<'a> Planner<'a> {
                     return if all { ControlFlow::Break(()) } else { ControlFlow::Continue(()) };
                 }
             };
-            self.inserted += splices.iter().map(|(_, with)| with.len()).sum::<usize>();
+            self.inserted += splices.iter().map(|splice| splice.with.len()).sum::<usize>();
             self.places.push(Place { edit, range: hit.range, splices });
             if count > MOST_REPLACED || self.inserted > self.file.len().saturating_add(MOST_INSERTED) {
                 problem = Some(Problem::TooMuch { edit });
