@@ -28,6 +28,7 @@ use crate::{
     files::{Files, local::LocalFiles, seen::Seen},
     gate::{Gate, Passage, Permit},
     ids,
+    notice::Notices,
     output::{bounded, spill::SpillFolder},
     process::table::{CommandSessions, CommandSetup},
     race::{caught, race},
@@ -100,6 +101,7 @@ pub struct Environment {
     workspace: Arc<Workspace>,
     files: Arc<dyn Files>,
     seen: Arc<Seen>,
+    notices: Arc<Notices>,
     spills: Option<SpillFolder>,
     parallel: bool,
     slots: Semaphore,
@@ -133,7 +135,10 @@ impl Environment {
     pub fn new(setup: Setup) -> Self {
         // Until a sandbox can be set up, none is in force, and that is what the gate is told.
         let facts = Facts { sandbox: SandboxMode::Off };
-        let commands = Arc::new(CommandSessions::new(setup.commands, setup.spills.clone(), setup.journal.clone()));
+        let notices = Arc::new(Notices::default());
+        let commands =
+            CommandSessions::new(setup.commands, setup.spills.clone(), setup.journal.clone(), notices.clone());
+        let commands = Arc::new(commands);
         Self {
             gate: Gate::new(setup.session, setup.approver, setup.journal.clone(), facts),
             callable: setup.registry.callable().map(str::to_owned).collect(),
@@ -143,6 +148,7 @@ impl Environment {
             workspace: Arc::new(setup.workspace),
             files: setup.files,
             seen: Arc::default(),
+            notices,
             spills: setup.spills,
             parallel: setup.parallel,
             slots: Semaphore::new(setup.max_parallel.clamp(1, Semaphore::MAX_PERMITS)),
@@ -238,14 +244,26 @@ impl Environment {
         Ok(end)
     }
 
-    /// Ends every command that this run started. An interrupt leaves none of them running.
+    /// Ends everything that this run started. An interrupt leaves nothing running.
     pub async fn interrupt(&self) {
+        for tool in self.registry.tools() {
+            tool.interrupt().await;
+        }
         self.commands.end_all("the run was interrupted").await;
     }
 
-    /// Ends the session's commands and waits until they are gone.
+    /// Ends everything that the session started and waits until it is gone.
     pub async fn close(&self) {
+        self.notices.close();
+        for tool in self.registry.tools() {
+            tool.close().await;
+        }
         self.commands.close().await;
+    }
+
+    /// What ended in the background and was not told yet.
+    pub fn notices(&self) -> &Arc<Notices> {
+        &self.notices
     }
 
     /// The command sessions of this environment.
@@ -301,6 +319,7 @@ impl Environment {
             workspace: self.workspace.clone(),
             files: self.files.clone(),
             seen: self.seen.clone(),
+            notices: self.notices.clone(),
             commands: self.commands.clone(),
             callable: self.callable.clone(),
         };

@@ -10,7 +10,7 @@
 //! * [`process`]: commands and the supervisor that owns them; [`files`]: files and folders; [`edit`]: which bytes an edit means; [`diff`]: what changed in
 //!   them; [`workspace`]: the folder that tools are
 //!   bound to;
-//! * [`trace`]: the one writer of what happened.
+//! * [`notice`]: what ended in the background; [`trace`]: the one writer of what happened.
 
 pub mod approver;
 mod batch;
@@ -22,6 +22,7 @@ pub mod external;
 pub mod files;
 pub mod gate;
 pub mod ids;
+pub mod notice;
 pub mod output;
 pub mod process;
 mod race;

@@ -84,6 +84,11 @@ impl Registry {
         self.entries.iter().filter(|entry| !entry.spec.hidden).map(|entry| entry.spec.name.as_str())
     }
 
+    /// The tools themselves, each once.
+    pub fn tools(&self) -> impl Iterator<Item = &Arc<dyn Tool>> {
+        self.entries.iter().filter(|entry| entry.listed).map(|entry| &entry.tool)
+    }
+
     /// The declarations that a model is sent, in order.
     pub fn specs(&self) -> impl Iterator<Item = &ToolSpec> {
         self.entries.iter().filter(|entry| entry.listed && !entry.spec.hidden).map(|entry| &entry.spec)

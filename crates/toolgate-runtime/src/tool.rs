@@ -13,6 +13,7 @@ use crate::{
     BoxFuture,
     files::{Files, seen::Seen},
     gate::Permit,
+    notice::Notices,
     output::Sink,
     process::table::CommandSessions,
     workspace::Workspace,
@@ -44,6 +45,16 @@ pub trait Tool: Send + Sync {
     /// # Errors
     /// What went wrong, for the model to read.
     fn run<'a>(&'a self, permit: Permit, cx: &'a ToolContext) -> BoxFuture<'a, Result<Done, ToolError>>;
+
+    /// The run was interrupted: what the tool has started besides commands, and what runs on by itself, ends. The session goes on.
+    fn interrupt(&self) -> BoxFuture<'_, ()> {
+        Box::pin(async {})
+    }
+
+    /// The session is over: everything that the tool has started ends.
+    fn close(&self) -> BoxFuture<'_, ()> {
+        self.interrupt()
+    }
 }
 
 /// What a tool may look at to say what a call would do.
@@ -70,6 +81,8 @@ pub struct ToolContext {
     pub seen: Arc<Seen>,
     /// Command sessions.
     pub commands: Arc<CommandSessions>,
+    /// Where the end of what runs in the background is told.
+    pub notices: Arc<Notices>,
     /// The names of the tools that can be called.
     pub callable: Arc<[String]>,
 }

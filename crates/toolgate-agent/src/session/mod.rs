@@ -54,6 +54,9 @@ const CUT: &str = "[not run: the answer was cut off by its length limit or held 
 /// What the model reads, in a session that was forked, about the calls that were still open in the other one.
 const FORKED: &str = "[not run: this session was forked from another one while the call was open there]";
 
+/// Who speaks in a message that toolgate wrote into a person's place (PenguinHarness's word).
+const FROM_TOOLGATE: &str = "harness";
+
 /// How often a provider may want a turn back before it is taken for an answer; a server-side tool that never comes to an end must not
 /// keep a run for ever.
 const MAX_PAUSES: u32 = 16;
@@ -412,6 +415,7 @@ impl Session {
             {
                 return Ok(end);
             }
+            self.tell_notices()?;
             for said in self.steering.take() {
                 self.say(&said)?;
             }
@@ -450,7 +454,8 @@ impl Session {
             }
             if calls.is_empty() {
                 pauses += u32::from(stop == Stop::Pause);
-                if (stop == Stop::Pause && pauses <= MAX_PAUSES) || self.steering.is_waiting() {
+                let more_to_hear = self.steering.is_waiting() || self.setup.environment.notices().is_waiting();
+                if (stop == Stop::Pause && pauses <= MAX_PAUSES) || more_to_hear {
                     continue;
                 }
                 return Ok(RunStatus::Completed);
@@ -599,6 +604,20 @@ impl Session {
         let message = text(Role::User, prompt, StopReason::Completed);
         self.setup.journal.record(message.clone())?;
         self.history.push(message.cleaned());
+        Ok(())
+    }
+
+    /// Tells the model what ended in the background since it was last told.
+    fn tell_notices(&mut self) -> Result<(), TraceError> {
+        for notice in self.setup.environment.notices().take() {
+            let text = Text {
+                sender: Some(FROM_TOOLGATE.into()),
+                ..Text::new(Role::User, notice.text(), StopReason::Completed)
+            };
+            let message = ModelMessage::Text(text);
+            self.setup.journal.record(message.clone())?;
+            self.history.push(message.cleaned());
+        }
         Ok(())
     }
 

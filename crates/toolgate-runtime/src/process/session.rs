@@ -139,6 +139,17 @@ impl CommandSession {
         seen
     }
 
+    /// Waits for its end while nobody watches, then takes what nobody has read. A call that looks at that moment has the end first.
+    pub(super) async fn end_unwatched(&self, sink: &Arc<Sink>) -> Exit {
+        let ended = self.running.exit.clone().wait_for(Option::is_some).await.ok().and_then(|exit| exit.clone());
+        let _alone = self.watched.lock().await;
+        self.attach(sink);
+        self.drain().await;
+        self.detach();
+        let living = self.living();
+        Exit { living, ..ended.unwrap_or(Exit { status: super::Status::Lost, living: Vec::new() }) }
+    }
+
     async fn watch_attached(&self, window: Option<Duration>, cancel: &CancellationToken) -> Seen {
         let mut exit = self.running.exit.clone();
         let over = async {

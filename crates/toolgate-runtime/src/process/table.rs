@@ -9,7 +9,10 @@ use std::{
     sync::{Arc, Mutex, MutexGuard, OnceLock, PoisonError},
 };
 
-use toolgate_core::message::{CommandSessionEvent, Event, Extra};
+use toolgate_core::{
+    message::{CommandSessionEvent, Event, Extra},
+    tool::{Bound, Truncate},
+};
 
 use super::{
     Command, Living, Processes, Running, Size, StartError, Status, Stdio,
@@ -17,7 +20,13 @@ use super::{
     login_env::{Captured, EnvSource},
     session::CommandSession,
 };
-use crate::{gate::Permit, ids, output::spill::SpillFolder, trace::Journal};
+use crate::{
+    gate::Permit,
+    ids,
+    notice::{Background, MOST_OUTPUT, Notice, Notices},
+    output::{Sink, spill::SpillFolder},
+    trace::Journal,
+};
 
 /// Sessions at the same time (PenguinHarness's number).
 const MOST_SESSIONS: usize = 64;
@@ -109,6 +118,7 @@ pub struct CommandSessions {
     /// Where unread output goes that is too much for memory.
     spills: Option<SpillFolder>,
     journal: Arc<Journal>,
+    notices: Arc<Notices>,
     table: Mutex<Table>,
     /// The variables without and with a terminal: made once and shared, so that the supervisor is sent them once.
     envs: [OnceLock<Arc<Vec<OsString>>>; 2],
@@ -166,8 +176,8 @@ impl Drop for Held<'_> {
 
 impl CommandSessions {
     /// No session is open yet, and nothing has been started.
-    pub fn new(setup: CommandSetup, spills: Option<SpillFolder>, journal: Arc<Journal>) -> Self {
-        Self { setup, spills, journal, table: Mutex::default(), envs: Default::default() }
+    pub fn new(setup: CommandSetup, spills: Option<SpillFolder>, journal: Arc<Journal>, notices: Arc<Notices>) -> Self {
+        Self { setup, spills, journal, notices, table: Mutex::default(), envs: Default::default() }
     }
 
     /// Whether a call comes back while its command runs on.
@@ -305,6 +315,29 @@ impl CommandSessions {
     /// The call came back and the command runs on.
     pub fn yielded(&self, session: &CommandSession) {
         self.note("yielded", &session.id, None, None);
+    }
+
+    /// From here on nobody needs to look: when the command has ended, a notice says so, with what nobody has read of it. Who ends it, or
+    /// is told of its end by looking, has been told.
+    pub fn tell_end(self: &Arc<Self>, session: &Held<'_>, label: String) {
+        let (table, session) = (self.clone(), session.session.clone());
+        tokio::spawn(async move {
+            let out =
+                Arc::new(Sink::new(Bound::characters(MOST_OUTPUT as i64, Truncate::Tail), None, "", Box::new(|_| {})));
+            let exit = session.end_unwatched(&out).await;
+            if !table.table().open.contains_key(&session.id) {
+                return;
+            }
+            table.finish(&session, exit.status, exit.living.is_empty());
+            table.notices.push(Notice {
+                kind: Background::Command,
+                id: session.id.clone(),
+                label,
+                failed: exit.status != Status::Code(0),
+                detail: Some(exit.status.to_string()),
+                output: out.close(&[]),
+            });
+        });
     }
 
     /// Ends one session, whole tree.

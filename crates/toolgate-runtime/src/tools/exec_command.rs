@@ -33,6 +33,7 @@ impl ExecCommand {
                 "cmd": { "type": "string", "minLength": 1, "description": "Shell command (bash)." },
                 "workdir": { "type": "string", "description": "Directory; relative to the workspace, which is the default." },
                 "yield_time_ms": { "type": "integer", "description": "How long to wait in the foreground (default 60000)." },
+                "run_in_background": { "type": "boolean", "description": "Return at once; a message tells its end." },
                 "tty": { "type": "boolean", "description": "Run in a terminal." },
             },
             "required": ["cmd"],
@@ -71,9 +72,15 @@ impl Tool for ExecCommand {
                 _ if cx.can_call(input_command::NAME) => Input::Typed,
                 _ => Input::Nothing,
             };
+            let start = Start { shell: Shell::Usual(line), cwd, input };
+            let background = args.get("run_in_background").and_then(|wanted| wanted.as_bool()).unwrap_or_default();
+            // Where a call is the whole session, nobody is there to be told later.
+            if background && cx.commands.yields() {
+                return shell::run_in_background(&permit, cx, start).await;
+            }
             let asked = milliseconds(args, "yield_time_ms");
             let window = cx.commands.yields().then(|| window(asked, WINDOW_MS, cx.limits.timeout_ms));
-            shell::run(&permit, cx, Start { shell: Shell::Usual(line), cwd, input }, window).await
+            shell::run(&permit, cx, start, window).await
         })
     }
 }

@@ -36,6 +36,14 @@ pub(super) fn milliseconds(args: &Args, name: &str) -> Option<u64> {
     args.get(name).and_then(Value::as_f64).map(|ms| ms as u64)
 }
 
+/// What a call says that left a command alone.
+pub(super) fn in_background(cx: &ToolContext, id: &str) -> String {
+    let ways = Hints::of(cx).in_background();
+    format!(
+        "[command running in the background with process_id {id}; a message will tell its end, so there is no need to poll{ways}]"
+    )
+}
+
 /// Turns what a call saw into its end.
 pub(super) fn report(cx: &ToolContext, session: &CommandSession, seen: Seen, still: &str) -> Done {
     let (id, commands, hints) = (&session.id, &cx.commands, Hints::of(cx));
@@ -94,6 +102,13 @@ impl Hints {
     fn of(cx: &ToolContext) -> Self {
         let there = |name| cx.can_call(name).then_some(name);
         Self { input: there(input_command::NAME), kill: there(kill_command::NAME) }
+    }
+
+    fn in_background(&self) -> String {
+        let input = self.input.map(|tool| format!("{tool} interacts with it"));
+        let kill = self.kill.map(|tool| format!("{tool} ends it"));
+        let ways: Vec<String> = input.into_iter().chain(kill).collect();
+        if ways.is_empty() { String::new() } else { format!("; {}", ways.join(", ")) }
     }
 
     fn while_it_waits(&self) -> String {

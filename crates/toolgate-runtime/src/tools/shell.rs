@@ -6,15 +6,17 @@ use std::path::{Path, PathBuf};
 use serde_json::{Value, json};
 use toolgate_core::{
     call::Args,
+    outcome::StopReason,
     tool::{Effect, Prepared, ToolKind, ToolSpec},
 };
 
-use super::report::report;
+use super::report::{in_background, report};
 use crate::{
     gate::Permit,
+    notice::Notice,
     process::{
         session::Seen,
-        table::{CommandSessions, Start},
+        table::{CommandSessions, Held, Start},
     },
     tool::{Done, ToolContext, ToolError},
 };
@@ -44,6 +46,23 @@ pub(super) fn allowed(permit: &Permit) -> Result<(&str, &Path), ToolError> {
     }
 }
 
+/// Starts a command that nobody waits for: its end is told.
+pub(super) async fn run_in_background(permit: &Permit, cx: &ToolContext, start: Start<'_>) -> Result<Done, ToolError> {
+    let Some(session) = started(permit, cx, start).await? else { return Ok(Done::default()) };
+    let (line, _) = allowed(permit)?;
+    cx.commands.tell_end(&session, Notice::label(line));
+    cx.commands.yielded(&session);
+    Ok(Done::noted(StopReason::Completed, in_background(cx, &session.id)))
+}
+
+/// Starts it, unless the call is cancelled first.
+async fn started<'a>(permit: &Permit, cx: &'a ToolContext, start: Start<'_>) -> Result<Option<Held<'a>>, ToolError> {
+    tokio::select! {
+        session = cx.commands.start(permit, start) => session.map(Some).map_err(|error| ToolError(error.to_string())),
+        () = cx.cancel.cancelled() => Ok(None),
+    }
+}
+
 /// Starts a command and watches it to its end, or for a window.
 pub(super) async fn run(
     permit: &Permit,
@@ -51,10 +70,7 @@ pub(super) async fn run(
     start: Start<'_>,
     window: Option<std::time::Duration>,
 ) -> Result<Done, ToolError> {
-    let session = tokio::select! {
-        session = cx.commands.start(permit, start) => session.map_err(|error| ToolError(error.to_string()))?,
-        () = cx.cancel.cancelled() => return Ok(Done::default()),
-    };
+    let Some(session) = started(permit, cx, start).await? else { return Ok(Done::default()) };
     // Whatever ends this call before it has its answer ends the command too, also when nobody polls it any more.
     let guard = EndUnlessKept { commands: &cx.commands, id: Some(session.id.clone()) };
     let seen = session.watch(&cx.out, window, &cx.cancel).await;

@@ -661,3 +661,47 @@ async fn a_command_that_stops_its_keeper_is_ended_all_the_same() {
     until("its tree is gone", || running("sleep 76").is_empty()).await;
     house.env.close().await;
 }
+
+#[tokio::test]
+async fn the_end_of_a_background_command_is_told_once() {
+    let house = House::new();
+    let start = async |line: &str| {
+        let output = house.call("exec_command", json!({"cmd": line, "run_in_background": true})).await;
+        assert!(
+            output.output.starts_with("[command running in the background with process_id proc-"),
+            "{}",
+            output.output
+        );
+        process_id(&output.output)
+    };
+    let notices = house.env.notices().clone();
+    let failing = start("read -r line; echo got $line; exit 3").await;
+    assert!(!notices.is_waiting());
+    let typed =
+        house.call("input_command", json!({"process_id": failing, "chars": "it\n", "yield_time_ms": 5000})).await;
+    assert!(typed.output.ends_with("got it\n[exit code: 3]"), "{}", typed.output);
+    let quiet = start("echo out; echo err >&2").await;
+    until("the end is told", || notices.is_waiting()).await;
+    let told = notices.take();
+    let [last] = &told[..] else { panic!("what was read of its end by looking is not told again: {told:?}") };
+    assert_eq!((last.id.as_str(), last.failed, last.label.as_str()), (quiet.as_str(), false, "echo out; echo err >&2"));
+    assert_eq!((last.output.as_str(), last.detail.as_deref()), ("out\nerr\n", Some("exit code 0")));
+    let after = poll(&house, &quiet, 250).await;
+    assert!(after.output.contains("had exited (exit code 0); all of its output was read"), "{}", after.output);
+    let long = start("seq 100000; exec sleep 1000").await;
+    house.call("kill_command", json!({"process_id": long})).await;
+    let ended = start("exec sleep 1000").await;
+    house.env.interrupt().await;
+    until("both are gone", || crate::support::running("sleep 1000").is_empty()).await;
+    assert!(!notices.is_waiting(), "who ended it needs no telling: {long} {ended}");
+    start("true").await;
+    house.env.close().await;
+    start_refused(&house).await;
+    assert!(!notices.is_waiting());
+}
+
+/// After its end a session starts nothing.
+async fn start_refused(house: &House) {
+    let output = house.call("exec_command", json!({"cmd": "true", "run_in_background": true})).await;
+    assert!(output.output.contains("the session has ended"), "{}", output.output);
+}

@@ -41,6 +41,7 @@ const TOUCHES_THE_MACHINE: &[&str] = &[
     "crates/toolgate-agent/examples/agent.rs",
     "crates/toolgate-runtime/examples/call.rs",
     "crates/toolgate-runtime/examples/custom_tool.rs",
+    "crates/toolgate-runtime/examples/own_executors.rs",
     "crates/toolgate-runtime/src/files/local.rs",
     "crates/toolgate-runtime/src/files/missing.rs",
     "crates/toolgate-runtime/src/files/replace.rs",
