@@ -46,7 +46,7 @@ pub(crate) fn environment(wish: Wish, recorded: &Recorded, surroundings: &Surrou
     let settings = &wish.settings;
     let program = |name: &str| surroundings.program(name);
     let offer = Offer { vision: wish.vision, exclude: &settings.tools.exclude, program: &program };
-    let registry = settings.tools.builtin.registry(&offer);
+    let registry = settings.tools.builtin.registry(settings.own_tools(surroundings), &offer);
     let registry = registry.map_err(|what| Failure::configuration(format!("tools.builtin: {what}")))?;
     let login = if settings.login_shell == LoginUse::Once { surroundings.login_shell() } else { None };
     let policy = EnvPolicy {

@@ -84,7 +84,8 @@ impl<'a> Shop<'a> {
         let workspace = wiring::workspace(how.common.workspace.as_deref())?;
         let settings = config::load(&how.common.given(), workspace.root(), surroundings)?;
         settings.notes.iter().for_each(|note| print::to_person(&format!("note: {note}")));
-        let chosen = settings.tools.builtin.chosen().map_err(Failure::configuration)?;
+        let mut chosen = settings.tools.builtin.chosen().map_err(Failure::configuration)?;
+        chosen.extend(settings.own_tools(surroundings));
         Ok(Self { scale: Scale::of(&settings, surroundings)?, settings, surroundings, chosen })
     }
 

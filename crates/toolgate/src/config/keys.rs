@@ -3,6 +3,7 @@
 use toolgate_core::policy::Tier;
 
 use super::{
+    external,
     layers::Source,
     node::{Kind, Node},
     rules,
@@ -181,7 +182,17 @@ pub(crate) const KEYS: &[Key] = &[
         example: "tools:\n  builtin: all\n  exclude: [bash, \"*_subagent\"]\n",
         flag: Some("--exclude-tools"),
         variable: None,
-        set: |to, node, _| store(&mut to.tools.exclude, read_patterns(node)),
+        set: |to, node, _| store(&mut to.tools.exclude, read_patterns(node, &to.tools.own_names)),
+    },
+    Key {
+        path: "tools.external",
+        takes: "list of programs as tools",
+        default: "none",
+        means: "Programs of your own that are tools beside the built-in ones; `docs/tools.md` is a guide. `name`, `description` and `parameters` (a JSON Schema; no arguments without it) are what the model is told. `command` is the program and its arguments: a bare word is looked for on PATH, a path leads on from the folder of the file that holds it. It gets the call's arguments as one JSON object on standard input; `protocol` says what its output is: `lines` (one JSON message a line, the default) or `text`. `effects` says what a call would do, as a list of `read`, `write`, `search` (a path), `connect` (a host) or `run` (a line of shell) with arguments in braces; without it nobody knows, and a call asks in every mode but `allow-all`. `permission`, `timeoutMs`, `maxOutputLength` and `truncate` are as in `tools.builtin`; `execution` is `parallel` or `sequential`; `snippet` is its line in the system prompt.",
+        example: "tools:\n  external:\n    - name: count_words\n      description: Count the words of a file.\n      parameters:\n        type: object\n        properties:\n          path: {type: string}\n        required: [path]\n      command: [./count_words.py]\n      permission: r\n      effects:\n        - read: \"{path}\"\n",
+        flag: None,
+        variable: None,
+        set: |to, node, from| store(&mut to.tools.external, external::read(node, from)),
     },
     Key {
         path: "tools.parallel",
@@ -430,7 +441,7 @@ fn check_server(config: &Node) -> Result<(), Wrong> {
 }
 
 fn add_rules(to: &mut Settings, tier: Tier, node: &Node, from: &Source) -> Result<(), Wrong> {
-    let (rules, notes) = rules::read(tier, node, from)?;
+    let (rules, notes) = rules::read(tier, node, from, &to.tools.own_names)?;
     to.permissions.rules.extend(rules);
     to.notes.extend(notes);
     Ok(())

@@ -9,7 +9,7 @@ use std::{
 use serde_json::Value;
 
 use super::{
-    files,
+    external, files,
     keys::{KEYS, Key},
     node::{Kind, Node},
     penguin,
@@ -64,6 +64,14 @@ pub(crate) enum Source {
 }
 
 impl Source {
+    /// The folder of the file that said it, as an absolute path.
+    pub(super) fn folder(&self) -> Option<Arc<Path>> {
+        match self {
+            Self::File { path, .. } => std::path::absolute(path.parent()?).ok().map(Arc::from),
+            Self::Variable(_) | Self::Flag(_) => None,
+        }
+    }
+
     /// The same file, at another line.
     pub(super) fn on_line(&self, new: u32) -> Self {
         match self {
@@ -139,6 +147,8 @@ pub(crate) fn load(given: &Given, workspace: &Path, surroundings: &Surroundings)
     let project = File::read(Layer::Project, &paths.project)?;
     let config = given.config.as_deref().map(File::given).transpose()?;
     let managed = File::read(Layer::Managed, &paths.managed)?;
+    let files = [&user, &project, &config, &managed];
+    settings.tools.own_names = files.into_iter().flatten().flat_map(|file| external::names(&file.tree)).collect();
     if let Some(user) = &user {
         settings.take(user, |_| true)?;
     }
@@ -167,6 +177,9 @@ pub(crate) fn load(given: &Given, workspace: &Path, surroundings: &Surroundings)
     if !missing.is_empty() {
         settings.notes.push(format!("tools.builtin: {missing}: not built yet, so these are left out"));
     }
+    let lacking: Vec<String> =
+        settings.tools.external.iter().filter_map(|external| external.tool(surroundings).err()).collect();
+    settings.notes.extend(lacking.into_iter().map(|what| format!("tools.external: {what}, so it is left out")));
     let lacking = settings.tools.builtin.without_program(&|name| surroundings.program(name)).join(", ");
     if !lacking.is_empty() {
         settings.notes.push(format!("tools.builtin: {lacking}, so it is left out"));

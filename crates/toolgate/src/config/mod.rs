@@ -8,6 +8,7 @@
 //! trusted), the file of `--config`, variables, flags, managed. A later value replaces an earlier one; rules add up. Nothing is read
 //! that is not there: without files a start costs a few failed look-ups, and the YAML parser is not touched.
 
+mod external;
 mod files;
 mod keys;
 mod layers;

@@ -49,14 +49,20 @@ impl Expect {
 }
 
 /// Reads the rules of one tier. Those of `allow` that cannot be read come back as notes.
-pub(crate) fn read(tier: Tier, node: &Node, source: &Source) -> Result<(Vec<Rule>, Vec<String>), Wrong> {
+/// `own` are the names of the user's own tools.
+pub(crate) fn read(
+    tier: Tier,
+    node: &Node,
+    source: &Source,
+    own: &[String],
+) -> Result<(Vec<Rule>, Vec<String>), Wrong> {
     let (mut rules, mut notes) = (Vec::new(), Vec::new());
     if !matches!(node.kind, Kind::List(_)) {
         return Err(Wrong::new("a list of rules belongs there").at(node.line));
     }
     for item in node.items() {
         let place = source.on_line(item.line);
-        match rule(tier, item, &place) {
+        match rule(tier, item, &place, own) {
             Ok(rule) => rules.push(rule),
             Err(what) if tier == Tier::Allow => {
                 notes.push(format!("{place}: {what}; the rule is dropped, so what it would allow asks"))
@@ -67,7 +73,7 @@ pub(crate) fn read(tier: Tier, node: &Node, source: &Source) -> Result<(Vec<Rule
     Ok((rules, notes))
 }
 
-fn rule(tier: Tier, item: &Node, place: &Source) -> Result<Rule, String> {
+fn rule(tier: Tier, item: &Node, place: &Source, own: &[String]) -> Result<Rule, String> {
     let text = match &item.kind {
         Kind::Text(text) => text,
         Kind::Bool(value) => {
@@ -81,7 +87,7 @@ fn rule(tier: Tier, item: &Node, place: &Source) -> Result<Rule, String> {
     let rule = Rule::parse(tier, text, &place.to_string())
         .map_err(|error| format!("the rule `{text}` cannot be read: {}", error.reason))?;
     let name = text.split('(').next().unwrap_or_default();
-    if !may_be_in_a_rule(name) {
+    if !may_be_in_a_rule(name) && !own.iter().any(|own| own == name) {
         let meant = if text.contains('(') {
             format!("the classes are {COMMANDS}, Read, Edit and WebFetch, else a tool's own name")
         } else {

@@ -93,10 +93,10 @@ impl Selection {
         }
     }
 
-    /// The tools of a session with their declarations.
-    pub(crate) fn registry(&self, offer: &Offer<'_>) -> Result<Registry, String> {
+    /// The tools of a session with their declarations: the chosen ones, then the user's own.
+    pub(crate) fn registry(&self, own: Vec<Declared>, offer: &Offer<'_>) -> Result<Registry, String> {
         let mut registry = Registry::default();
-        for (tool, spec) in self.chosen()? {
+        for (tool, spec) in self.chosen()?.into_iter().chain(own) {
             if offer.refusal(tool.as_ref(), &spec).is_none() {
                 registry.add_as(tool, spec).map_err(|error| error.to_string())?;
             }
@@ -181,14 +181,15 @@ pub(crate) fn words(text: &str) -> impl Iterator<Item = &str> {
     text.split(',').map(str::trim).filter(|word| !word.is_empty())
 }
 
-/// Reads names and patterns of tools. One that means no tool is an error: what it should have kept out would be there.
-pub(crate) fn read_patterns(node: &Node) -> Result<Vec<String>, Wrong> {
+/// Reads names and patterns of tools, `own` ones included. One that means no tool is an error: what it should have kept out would be there.
+pub(crate) fn read_patterns(node: &Node, own: &[String]) -> Result<Vec<String>, Wrong> {
     let (patterns, tools): (Vec<String>, _) = (node.read()?, builtin());
     let known: Vec<&str> = tools
         .iter()
         .flat_map(|tool| forms(tool.as_ref()))
         .map(|form| form.name.as_str())
         .chain(NOT_BUILT.iter().copied())
+        .chain(own.iter().map(String::as_str))
         .collect();
     for (pattern, item) in patterns.iter().zip(node.items()) {
         if !pattern.starts_with(OF_A_SERVER) && !known.iter().any(|name| matches(pattern, name)) {

@@ -14,7 +14,13 @@ use toolgate_core::{
 };
 use toolgate_runtime::{environment::MAX_PARALLEL, process::command_env::is_secret_name};
 
-use super::{layers::Record, rules::RuleTest, selection::Selection, wrong::instead};
+use super::{
+    external::External,
+    layers::Record,
+    rules::RuleTest,
+    selection::{Declared, Selection},
+    wrong::instead,
+};
 use crate::{failure::Failure, surroundings::Surroundings};
 
 /// Everything that is set, and where it came from.
@@ -79,8 +85,12 @@ pub(crate) struct Agent {
 #[derive(Debug)]
 pub(crate) struct Tools {
     pub(crate) builtin: Selection,
-    /// Names and patterns of tools that are left out of it.
+    /// Names and patterns of tools that are left out.
     pub(crate) exclude: Vec<String>,
+    /// Programs of the user's own, beside the built-in ones.
+    pub(crate) external: Vec<External>,
+    /// Names of such tools in any file, so that rules can speak of them wherever they are declared.
+    pub(crate) own_names: Vec<String>,
     pub(crate) parallel: bool,
     pub(crate) max_parallel: usize,
     /// Servers by name, as they were written.
@@ -89,8 +99,15 @@ pub(crate) struct Tools {
 
 impl Default for Tools {
     fn default() -> Self {
-        let (builtin, exclude, servers) = (Selection::default(), Vec::new(), BTreeMap::new());
-        Self { builtin, exclude, parallel: true, max_parallel: MAX_PARALLEL, servers }
+        Self {
+            builtin: Selection::default(),
+            exclude: Vec::new(),
+            external: Vec::new(),
+            own_names: Vec::new(),
+            parallel: true,
+            max_parallel: MAX_PARALLEL,
+            servers: BTreeMap::new(),
+        }
     }
 }
 
@@ -157,6 +174,11 @@ pub(crate) enum Trust {
 }
 
 impl Settings {
+    /// The tools of the user's own that can be made.
+    pub(crate) fn own_tools(&self, surroundings: &Surroundings) -> Vec<Declared> {
+        self.tools.external.iter().filter_map(|external| external.tool(surroundings).ok()).collect()
+    }
+
     /// The rules of all layers.
     pub(crate) fn policy(&self) -> Policy {
         Policy { rules: self.permissions.rules.clone() }

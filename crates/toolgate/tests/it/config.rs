@@ -104,7 +104,7 @@ fn what_is_wrong_is_named_with_its_line_and_a_next_step() {
         ("max_turns: 1\nmax_turns: 2\n", 2, "`max_turns` stands there twice"),
         ("tools:\n  parallel: yes\n", 2, "the text \"yes\" stands where a boolean belongs"),
         ("tools:\n  max_parallel: 0\n", 2, "would run nothing"),
-        ("tools: [exec_command]\n", 1, "tools: a map belongs there; there is builtin, exclude, parallel"),
+        ("tools: [exec_command]\n", 1, "tools: a map belongs there; there is builtin, exclude, external, parallel"),
         ("tools:\n\tbuiltin: []\n", 2, "tab"),
         ("tools:\n  builtin: everything\n", 2, "`everything` is no set of tools"),
         ("tools:\n  exclude: [exec_comand]\n", 2, "did you mean `exec_command`?"),
@@ -158,6 +158,32 @@ fn what_is_wrong_is_named_with_its_line_and_a_next_step() {
         ("network: [example.com]\n", 1, "could hold the network back"),
         ("hooks:\n  - run: x\n", 1, "hooks are not built yet"),
         ("permissions:\n  policy: token-allowlist\n", 2, "is not built yet"),
+        ("tools:\n  external:\n    - {name: a, description: A}\n", 3, "the key `command` is missing"),
+        (
+            "tools:\n  external:\n    - name: read\n      description: A\n      command: [a]\n",
+            3,
+            "`read` is the name of a built-in tool",
+        ),
+        (
+            "tools:\n  external:\n    - name: a\n      description: A\n      command: []\n",
+            5,
+            "a: command: a list of a program",
+        ),
+        (
+            "tools:\n  external:\n    - name: a\n      description: A\n      command: [b]\n      effects:\n        - read: \"{x}\"\n",
+            7,
+            "a: effects: `{x}` is no argument",
+        ),
+        (
+            "tools:\n  external:\n    - name: a\n      description: A\n      command: [b]\n      effects:\n        - erase: x\n",
+            7,
+            "`erase`",
+        ),
+        (
+            "tools:\n  external:\n    - name: a\n      description: A\n      command: [b]\n      timeout: 1\n",
+            6,
+            "timeoutMs",
+        ),
     ] {
         let setting = Setting::user(text);
         let place = format!("{}:{line}: ", setting.place.home().join(".config/toolgate/config.yaml").display());
@@ -168,6 +194,43 @@ fn what_is_wrong_is_named_with_its_line_and_a_next_step() {
         }
         assert!(!setting.place.work().join("made").exists());
     }
+}
+
+/// A program as a tool: rules may speak of it wherever they stand, its program is found from its file, and a project brings none by itself.
+#[test]
+fn a_program_of_ones_own_is_a_tool() {
+    let declared = |name: &str, program: &str| {
+        format!(
+            "tools:\n  external:\n    - name: {name}\n      description: Says what it got.\n      protocol: text\n      command: [{program}]\n      \
+             parameters: {{type: object, properties: {{path: {{type: string}}}}}}\n      effects:\n        - read: \"{{path}}\"\n"
+        )
+    };
+    let script = "#!/bin/sh\necho \"got $(cat) in $(pwd)\"\n";
+    let setting = Setting::user(&format!("permissions:\n  ask: [theirs]\n{}", declared("mine", "./mine.sh")));
+    let runnable = |path: &str| std::fs::set_permissions(path, PermissionsExt::from_mode(0o755)).unwrap();
+    runnable(&setting.write(".config/toolgate/mine.sh", script));
+    setting.project(&declared("theirs", "./theirs.sh"));
+    runnable(&write(&setting.place.work().join(".toolgate/theirs.sh"), script));
+
+    let work = setting.place.work().display().to_string();
+    let call = |args: &[&str]| setting.run(&[&["call"], args].concat());
+    let (code, out, err) = call(&["mine", r#"{"path":"a"}"#, "--approve", "read-only"]);
+    assert_eq!((code, out.trim_end()), (0, format!("got {{\"path\":\"a\"}} in {work}").as_str()), "{err}");
+    let (code, out, _) = call(&["mine", "{}", "--deny", "mine"]);
+    assert!(code == 4 && out.contains("denied by policy"), "{out}");
+    let (code, out, err) = call(&["theirs", "{}"]);
+    assert!(code == 1 && out.contains("Unknown tool: theirs") && err.contains("not trusted"), "{out}{err}");
+    let (code, out, _) = call(&["theirs", "{}", "--trust"]);
+    assert!(code == 4 && out.contains("denied by policy"), "the user's rule speaks of the project's tool: {out}");
+
+    let listed = setting.run(&["tools", "--json"]).1;
+    let listed: Value = serde_json::from_str(&listed).unwrap();
+    assert!(listed["tools"].as_array().unwrap().iter().any(|tool| tool["name"] == "mine" && tool["offered"] == true));
+    let (code, out, _) = setting.run(&["tools", "show", "mine"]);
+    assert!(code == 0 && out.contains("Says what it got."), "{out}");
+    let setting = Setting::user(&declared("mine", "no-such-program"));
+    let (code, _, err) = setting.run(&["config", "check"]);
+    assert!(code == 0 && err.contains("mine needs no-such-program on PATH"), "{code} {err}");
 }
 
 #[test]
