@@ -36,7 +36,7 @@ impl Rules {
         let patterns: Vec<(Glob, Line)> = text
             .lines()
             .filter(|line| !line.starts_with('#'))
-            .filter_map(|line| pattern(without_trailing_blanks(line), true).ok().flatten())
+            .filter_map(|line| pattern(&literal_braces(without_trailing_blanks(line))).ok().flatten())
             .collect();
         // Together they may be too large to be compiled; then each that can be is taken for itself.
         Self::compiled(&patterns).unwrap_or_else(|_| {
@@ -51,7 +51,7 @@ impl Rules {
     /// # Errors
     /// Why it is no pattern.
     pub(crate) fn one(text: &str) -> Result<Self, String> {
-        let patterns: Vec<_> = pattern(text, false).map_err(|error| error.to_string())?.into_iter().collect();
+        let patterns: Vec<_> = pattern(text).map_err(|error| error.to_string())?.into_iter().collect();
         Self::compiled(&patterns).map_err(|error| error.to_string())
     }
 
@@ -83,7 +83,7 @@ impl Rules {
 const FALLBACK: usize = 1000;
 
 /// One line as a glob over paths from the folder where it stands; none where nothing is left of it.
-fn pattern(line: &str, lenient: bool) -> Result<Option<(Glob, Line)>, globset::Error> {
+fn pattern(line: &str) -> Result<Option<(Glob, Line)>, globset::Error> {
     let mut says = Says::Named;
     let mut rest = line;
     if line.starts_with("\\!") || line.starts_with("\\#") {
@@ -102,15 +102,36 @@ fn pattern(line: &str, lenient: bool) -> Result<Option<(Glob, Line)>, globset::E
         // What is in the folder, and not the folder.
         glob.push_str("/*");
     }
-    let glob =
-        GlobBuilder::new(&glob).literal_separator(true).backslash_escape(true).allow_unclosed_class(lenient).build()?;
+    let glob = GlobBuilder::new(&glob).literal_separator(true).backslash_escape(true).build()?;
     Ok(Some((glob, Line { says, only_folders })))
 }
 
 /// Blanks at the end count only behind a backslash.
 fn without_trailing_blanks(line: &str) -> &str {
-    let trimmed = line.trim_end_matches([' ', '\t']);
-    if trimmed.ends_with('\\') && trimmed.len() < line.len() { &line[..=trimmed.len()] } else { trimmed }
+    let (mut end, mut escaped) = (0, false);
+    for (at, c) in line.char_indices() {
+        if escaped || c != ' ' {
+            end = at + c.len_utf8();
+        }
+        escaped = !escaped && c == '\\';
+    }
+    &line[..end]
+}
+
+/// The same line with its braces escaped: git knows no alternatives.
+fn literal_braces(line: &str) -> String {
+    let (mut text, mut escaped, mut in_class) = (String::with_capacity(line.len()), false, false);
+    for c in line.chars() {
+        if matches!(c, '{' | '}') && !escaped && !in_class {
+            text.push('\\');
+        }
+        if !escaped {
+            in_class = c == '[' || in_class && c != ']';
+        }
+        escaped = !escaped && c == '\\';
+        text.push(c);
+    }
+    text
 }
 
 /// What holds in one folder. A folder without ignore files has its parent's.
@@ -181,7 +202,12 @@ mod tests {
             ("\u{feff}a", "a", false, Some(Named)),
             ("!\n/\n\n", "a", true, None),
             ("a[\n*.o", "x.o", false, Some(Named)),
-            ("{a,b", "a", false, None),
+            ("{a,b}", "a", false, None),
+            ("{a,b}", "{a,b}", false, Some(Named)),
+            ("[{]", "{", false, Some(Named)),
+            ("a\\\\ ", "a\\", false, Some(Named)),
+            ("a\t", "a", false, None),
+            ("[a-", "[a-", false, None),
             ("*", "a/b", false, Some(Named)),
             ("a/*", "a/b/c", false, None),
             ("?.c", "x.c", false, Some(Named)),
