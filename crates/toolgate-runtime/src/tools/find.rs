@@ -2,7 +2,7 @@
 
 use std::path::Path;
 
-use globset::{GlobBuilder, GlobMatcher};
+use globset::{GlobBuilder, GlobSet, GlobSetBuilder};
 use serde_json::{Value, json};
 use toolgate_core::{
     call::Args,
@@ -101,11 +101,13 @@ impl Tool for Find {
                 return Err(FileError::Kind { path, found: *found, wanted: Kind::Folder }.into());
             }
             let (found, more) = first.into_parts();
-            let mut shown = 0;
+            let (mut text, mut shown) = (String::new(), 0);
             for (path, kind) in found.take(limit) {
                 shown += 1;
-                out.write(line(&path, kind).as_bytes());
+                text.push_str(&names::shown(path.as_os_str()));
+                text.push_str(if kind == Kind::Folder { "/\n" } else { "\n" });
             }
+            out.write(text.as_bytes());
             let cancelled = cancel.is_cancelled();
             let mut remarks = Remarks::default();
             remarks.end(
@@ -128,14 +130,10 @@ fn pattern_of(args: &Args) -> &str {
     args.get("pattern").and_then(Value::as_str).unwrap_or_default()
 }
 
-fn line(path: &Path, kind: Kind) -> String {
-    let slash = if kind == Kind::Folder { "/" } else { "" };
-    format!("{}{slash}\n", names::shown(path.as_os_str()))
-}
-
 /// What is looked for.
 struct Wanted {
-    glob: GlobMatcher,
+    /// A set of one glob, since sets are quick where a glob is only an ending.
+    glob: GlobSet,
     /// Whether the pattern speaks of the whole path, or of the name at any depth.
     whole: bool,
     /// It ended with a slash.
@@ -160,8 +158,9 @@ impl Wanted {
             .literal_separator(true)
             .case_insensitive(!rest.chars().any(char::is_uppercase))
             .build()
+            .and_then(|glob| GlobSetBuilder::new().add(glob).build())
             .map_err(|error| told(error.kind()))?;
-        Ok(Self { glob: glob.compile_matcher(), whole, only_folders })
+        Ok(Self { glob, whole, only_folders })
     }
 
     fn is(&self, path: &Path, kind: Kind) -> bool {

@@ -196,26 +196,27 @@ impl Task {
         }
         let (found, more) = self.first.into_parts();
         let (limit, context) = (self.aim.limit, self.aim.context);
-        let (mut shown, mut parts) = (0, false);
+        let (mut text, mut shown, mut parts) = (String::new(), 0, false);
         for (path, in_file) in found {
             let name = if single.is_some() { place.real.file_name().unwrap_or_default() } else { path.as_os_str() };
             let name = names::shown(name);
             let lines = first_of(&in_file.lines, limit - shown, context);
             if context > 0 && shown > 0 && !lines.is_empty() {
-                out.write(b"--\n");
+                text.push_str("--\n");
             }
             let mut last = None;
             for (line, is_match) in lines {
                 if context > 0 && last.is_some_and(|last| line.number > last + 1) {
-                    out.write(b"--\n");
+                    text.push_str("--\n");
                 }
                 last = Some(line.number);
                 shown += usize::from(is_match);
                 parts |= line.is_part;
                 let (colon, number) = (if is_match { ':' } else { '-' }, line.number);
-                out.write(format!("{name}{colon}{number}{colon} {}\n", line.text).as_bytes());
+                text.push_str(&format!("{name}{colon}{number}{colon} {}\n", line.text));
             }
         }
+        out.write(text.as_bytes());
         let cancelled = self.cancel.is_cancelled();
         let binary = self.binary.into_inner().unwrap_or_else(PoisonError::into_inner);
         let searched = self.searched.into_inner();

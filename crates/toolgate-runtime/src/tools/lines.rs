@@ -25,6 +25,9 @@ const BEFORE: usize = 120;
 /// Bytes that a line costs beside its text, about: its path and its number.
 const OVERHEAD: usize = 32;
 
+/// Bytes of a file that are read at once; few files of source code are longer.
+const BEGINNING: usize = 64 * 1024;
+
 /// Bytes after which a line that does not end is searched as if it did, so that no line has to be held whole. What would match across
 /// such a place is not found.
 const LONGEST: usize = 2 * 1024 * 1024;
@@ -67,6 +70,7 @@ pub(super) struct Line {
 /// One searcher, with its buffers; each thread has its own.
 pub(super) struct Search {
     searcher: Searcher,
+    beginning: Box<[u8]>,
     aim: Aim,
 }
 
@@ -80,7 +84,7 @@ impl Search {
             .heap_limit(Some(HEAP))
             .binary_detection(if aim.binary { BinaryDetection::convert(0) } else { BinaryDetection::quit(0) })
             .build();
-        Self { searcher, aim: aim.clone() }
+        Self { searcher, beginning: vec![0; BEGINNING].into(), aim: aim.clone() }
     }
 
     /// Searches a file. `wanted` is asked again and again; what is not wanted any more ends early, with what was found until then.
@@ -89,7 +93,9 @@ impl Search {
     /// When it cannot be read.
     pub(super) fn in_file(&mut self, source: Box<dyn Source>, wanted: &dyn Fn() -> bool) -> io::Result<InFile> {
         let seams = RefCell::new(Vec::new());
-        let feed = Feed { source, wanted, seams: &seams, since: 0, offset: 0, whole: false };
+        let length = source.length();
+        let beginning = Beginning { bytes: &mut self.beginning, filled: 0, taken: 0 };
+        let feed = Feed { source, length, beginning, wanted, seams: &seams, since: 0, offset: 0, whole: false };
         let mut lines = Lines { aim: &self.aim, seams: &seams, found: InFile::default() };
         self.searcher.search_reader(&self.aim.matcher, feed, &mut lines)?;
         Ok(lines.found)
@@ -99,6 +105,8 @@ impl Search {
 /// A file on its way into the searcher.
 struct Feed<'a> {
     source: Box<dyn Source>,
+    length: Option<u64>,
+    beginning: Beginning<'a>,
     wanted: &'a dyn Fn() -> bool,
     /// Where a line was ended that does not end: offsets of the line feeds that the file does not have.
     seams: &'a RefCell<Vec<u64>>,
@@ -107,6 +115,34 @@ struct Feed<'a> {
     offset: u64,
     /// It begins with a mark of an encoding in which a line feed is more than one byte: its lines are left alone.
     whole: bool,
+}
+
+/// The first bytes of a file, read at once: the searcher asks for a few of them first, and most files hold no more.
+struct Beginning<'a> {
+    bytes: &'a mut [u8],
+    filled: usize,
+    taken: usize,
+}
+
+impl Feed<'_> {
+    /// The next bytes of the file itself.
+    fn next(&mut self, buffer: &mut [u8]) -> io::Result<usize> {
+        let Beginning { bytes, filled, taken } = &mut self.beginning;
+        if *filled == 0 {
+            *filled = self.source.read(bytes)?;
+        }
+        if *taken < *filled {
+            let count = buffer.len().min(*filled - *taken);
+            buffer[..count].copy_from_slice(&bytes[*taken..*taken + count]);
+            *taken += count;
+            return Ok(count);
+        }
+        // It was all there: the system need not be asked where it ends.
+        if *filled < bytes.len() && self.length == Some(*filled as u64) {
+            return Ok(0);
+        }
+        self.source.read(buffer)
+    }
 }
 
 impl Read for Feed<'_> {
@@ -121,7 +157,7 @@ impl Read for Feed<'_> {
             return Ok(1);
         }
         let room = if self.whole { buffer.len() } else { buffer.len().min(LONGEST - self.since) };
-        let count = self.source.read(&mut buffer[..room])?;
+        let count = self.next(&mut buffer[..room])?;
         let read = &buffer[..count];
         if self.offset == 0 {
             self.whole = read.starts_with(b"\xff\xfe") || read.starts_with(b"\xfe\xff");
