@@ -26,6 +26,19 @@ pub struct Checked {
 /// # Errors
 /// A text for the model that names every place, the reason and what was received. Such a call never runs.
 pub fn check(tool: &str, schema: &Schema, text: &str) -> Result<Checked, String> {
+    check_mended(tool, schema, text, &|_| Vec::new())
+}
+
+/// As [`check`], after the tool itself has mended what no schema knows: older forms of its arguments. It says what it changed.
+///
+/// # Errors
+/// As [`check`].
+pub fn check_mended(
+    tool: &str,
+    schema: &Schema,
+    text: &str,
+    mended: &dyn Fn(&mut Args) -> Vec<String>,
+) -> Result<Checked, String> {
     let mut value = parse(tool, text)?;
     let mut notes = Vec::new();
     if let Some(inner) = coerced(&value, "object") {
@@ -36,6 +49,7 @@ pub fn check(tool: &str, schema: &Schema, text: &str) -> Result<Checked, String>
         let kind = kind_of(&value);
         return Err(format!("Invalid arguments for {tool}: expected one JSON object, got {kind}.{}", received(text)));
     };
+    notes.extend(mended(&mut args));
     leave_out_unknown(schema, &mut args, &mut notes);
     let mut value = Value::Object(args);
     mend(schema, schema.root(), &mut value, "", &mut notes, 0);

@@ -286,7 +286,9 @@ impl Environment {
         let schema = entry
             .schema()
             .map_err(|reason| ToolError(format!("The tool {} cannot be called: {reason}", entry.spec.name)))?;
-        let checked = args::check(&entry.spec.name, schema, &call.arguments).map_err(ToolError)?;
+        let checked =
+            args::check_mended(&entry.spec.name, schema, &call.arguments, &|args| entry.tool.mend(&entry.spec, args))
+                .map_err(ToolError)?;
         let cx = CheckContext { workspace: self.workspace.clone(), files: self.files.clone() };
         let prepared = caught(Box::pin(async { entry.tool.prepare(&checked.args, &cx).await }));
         let prepared = tokio::time::timeout(LONGEST_PREPARE, prepared).await.map_err(|_| {

@@ -29,6 +29,12 @@ pub trait Tool: Send + Sync {
         &[]
     }
 
+    /// Puts arguments that mean the same in another way into the form that is declared, before they are checked, and says so in notes
+    /// for the model. What it leaves as it is, the check judges.
+    fn mend(&self, _form: &ToolSpec, _args: &mut Args) -> Vec<String> {
+        Vec::new()
+    }
+
     /// Says what a call would do. It changes nothing and asks nobody.
     ///
     /// # Errors

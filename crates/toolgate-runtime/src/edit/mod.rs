@@ -117,6 +117,27 @@ pub fn plan(file: &[u8], edits: &[Edit]) -> Result<Plan, EditError> {
     Planner::new(file, edits).plan().map_err(|problems| EditError { problems, edits: edits.len() })
 }
 
+/// Whether edits can be done in some file at all.
+///
+/// # Errors
+/// What can be said without a look at the file.
+pub fn sensible(edits: &[Edit]) -> Result<(), EditError> {
+    let problems = senseless(edits);
+    if problems.is_empty() { Ok(()) } else { Err(EditError { problems, edits: edits.len() }) }
+}
+
+fn senseless(edits: &[Edit]) -> Vec<Problem> {
+    if edits.is_empty() {
+        return vec![Problem::NoEdits];
+    }
+    let check = |(edit, asked): (usize, &Edit)| match asked {
+        Edit { old, .. } if old.is_empty() => Some(Problem::Empty { edit }),
+        Edit { old, new, .. } if old == new => Some(Problem::Same { edit }),
+        _ => None,
+    };
+    edits.iter().enumerate().filter_map(check).collect()
+}
+
 /// A match and what it turns into.
 struct Place {
     edit: usize,
@@ -151,7 +172,7 @@ impl<'a> Planner<'a> {
     }
 
     fn plan(mut self) -> Result<Plan, Vec<Problem>> {
-        let mut problems = self.senseless();
+        let mut problems = senseless(&self.edits);
         if !problems.is_empty() {
             return Err(problems);
         }
@@ -177,19 +198,6 @@ impl<'a> Planner<'a> {
             return Err(vec![Problem::NoChange]);
         }
         Ok(Plan { splices, matched: self.matched.into_iter().flatten().collect() })
-    }
-
-    /// What can be said without a look at the file.
-    fn senseless(&self) -> Vec<Problem> {
-        if self.edits.is_empty() {
-            return vec![Problem::NoEdits];
-        }
-        let check = |(edit, asked): (usize, &Edit)| match asked {
-            Edit { old, .. } if old.is_empty() => Some(Problem::Empty { edit }),
-            Edit { old, new, .. } if old == new => Some(Problem::Same { edit }),
-            _ => None,
-        };
-        self.edits.iter().enumerate().filter_map(check).collect()
     }
 
     /// Matches in one way all edits that have matched in no stricter one.

@@ -95,6 +95,23 @@ impl Seen {
         }
     }
 
+    /// What the session knows of the file.
+    pub fn known(&self, real: &Path) -> Option<Known> {
+        self.files().known.get(real).cloned()
+    }
+
+    /// Takes back what was set for a change that was not made.
+    pub fn restore(&self, real: &Path, before: Option<Known>) {
+        match before {
+            Some(known) => self.set(real, known),
+            None => {
+                let mut files = self.files();
+                files.known.remove(real);
+                files.order.retain(|path| path != real);
+            }
+        }
+    }
+
     /// Whether the session has read the file and its content is another one now. What it has not read may be anything.
     pub fn has_changed(&self, real: &Path, content: &[u8]) -> bool {
         let known = self.files().known.get(real).cloned();

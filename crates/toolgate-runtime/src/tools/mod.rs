@@ -1,6 +1,7 @@
 //! The built-in tools: one file each, one line each.
 
 mod bash;
+mod edit;
 mod exec_command;
 mod find;
 mod first;
@@ -33,6 +34,7 @@ pub fn builtin() -> Vec<Arc<dyn Tool>> {
         Arc::new(bash::Bash::new()),
         Arc::new(powershell::PowerShell::new()),
         Arc::new(read::Read::new()),
+        Arc::new(edit::EditTool::new()),
         Arc::new(write::Write::new()),
         Arc::new(grep::Grep::new()),
         Arc::new(find::Find::new()),
@@ -47,8 +49,7 @@ pub fn of_set(set: ToolSet) -> Vec<Arc<dyn Tool>> {
 
 /// Names that a configuration may hold although this crate has no tool for them: the set that toolgate is named for, as its two parents
 /// have it, less what [`builtin`] gives. Whoever reads a configuration can tell them from a mistyped name.
-pub const NOT_BUILT: &[&str] =
-    &["edit", "edit_file", "read_image", "describe_image", "run_subagent", "input_subagent", "kill_subagent"];
+pub const NOT_BUILT: &[&str] = &["read_image", "describe_image", "run_subagent", "input_subagent", "kill_subagent"];
 
 /// The names under which the tools of this crate can be configured, aliases included.
 pub fn builtin_names() -> Vec<String> {

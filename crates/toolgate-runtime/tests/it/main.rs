@@ -12,6 +12,7 @@ mod close_out;
 mod commands;
 mod definitions;
 mod door;
+mod edit_calls;
 mod edits;
 mod examples;
 mod external;

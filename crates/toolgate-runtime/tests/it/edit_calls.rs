@@ -1,0 +1,151 @@
+//! `edit` and `edit_file` through the door, on real files.
+
+use std::{
+    fs,
+    os::unix::fs::{PermissionsExt, symlink},
+};
+
+use serde_json::{Value, json};
+use toolgate_core::outcome::StopReason;
+use toolgate_runtime::{registry::forms, tools::builtin};
+
+use crate::support::House;
+
+/// The output of one call, and whether it completed.
+async fn call(house: &House, name: &str, arguments: Value) -> (String, bool) {
+    let output = house.call(name, arguments).await;
+    (output.output, output.stop_reason == Some(StopReason::Completed))
+}
+
+fn put(house: &House, name: &str, content: impl AsRef<[u8]>) {
+    fs::write(house.work().join(name), content).unwrap();
+}
+
+fn held(house: &House, name: &str) -> Vec<u8> {
+    fs::read(house.work().join(name)).unwrap()
+}
+
+#[tokio::test]
+async fn an_edit_changes_the_file_and_shows_the_difference() {
+    let house = House::new();
+    put(&house, "a", "one\ntwo\nthree\n");
+    let edits =
+        json!({"path": "a", "edits": [{"oldText": "one", "newText": "1"}, {"oldText": "three", "newText": "3"}]});
+    let said = "Replaced 2 occurrences in a (+2/\u{2212}2 lines)\n@@ -1,3 +1,3 @@\n-one\n+1\n two\n-three\n+3";
+    assert_eq!(call(&house, "edit", edits).await, (said.into(), true));
+    assert_eq!(held(&house, "a"), b"1\ntwo\n3\n");
+    let one = json!({"file_path": "a", "old_string": "two", "new_string": ""});
+    let said = "Replaced 1 occurrence in a (+1/\u{2212}1 lines)\n@@ -1,3 +1,3 @@\n 1\n-two\n+\n 3";
+    assert_eq!(call(&house, "edit_file", one).await, (said.into(), true));
+    put(&house, "b", "x x\nx\n");
+    let every = json!({"file_path": "b", "old_string": "x", "new_string": "y", "replace_all": true});
+    let (said, done) = call(&house, "edit_file", every).await;
+    assert!(done && said.starts_with("Replaced 3 occurrences in b") && said.matches("@@ -").count() == 1, "{said}");
+    put(&house, "go", "func f() {\n\treturn 1\n}\n");
+    let loose = json!({"path": "go", "edits": [{"oldText": "    return 1", "newText": "    return 2"}]});
+    let (said, _) = call(&house, "edit", loose).await;
+    assert!(
+        said.contains("+\treturn 2")
+            && said.ends_with("[matched apart from indentation; the new lines are indented as the file is]"),
+        "{said}"
+    );
+    let gone = json!({"file_path": "b", "old_string": "y y\ny\n", "new_string": ""});
+    let (said, _) = call(&house, "edit_file", gone).await;
+    assert!(said.ends_with("@@ -1,2 +0,0 @@\n-y y\n-y") && held(&house, "b").is_empty(), "{said}");
+}
+
+#[tokio::test]
+async fn an_edit_that_cannot_be_done_leaves_the_file_and_says_why() {
+    let house = House::new();
+    put(&house, "a", "one\ntwo\none\n");
+    put(&house, "bin", b"\x7fELF\0one");
+    fs::create_dir(house.work().join("d")).unwrap();
+    let edit = |path: &str, old: &str, new: &str| json!({"path": path, "edits": [{"oldText": old, "newText": new}]});
+    for (arguments, words) in [
+        (edit("a", "one", "1"), "a was not changed: the old text occurs 2 times (lines 1, 3); it must be unique"),
+        (edit("a", "tow\n", "2\n"), "a was not changed: the old text is not in the file"),
+        (edit("a", "two", "two"), "the same"),
+        (edit("a", "", "x"), "the old text is empty, so it stands nowhere"),
+        (edit("missing", "a", "b"), "missing does not exist"),
+        (edit("missing", "a", "b"), "write the whole file"),
+        (edit("d", "a", "b"), "d is a folder, not a file"),
+        (
+            edit("bin", "one", "two"),
+            "bin is a binary file (a program (ELF)); only text is edited, and nothing was changed",
+        ),
+        (json!({"path": "a", "edits": []}), "/edits"),
+        (json!({"path": "a"}), "`edits` is required"),
+        (
+            json!({"path": "a", "edits": [{"oldText": "two", "newText": "2"}, {"oldText": "absent", "newText": "x"}]}),
+            "edits[1]: the old text is not in the file",
+        ),
+    ] {
+        let (said, done) = call(&house, "edit", arguments.clone()).await;
+        assert!(!done && said.contains(words), "{arguments}: {said}");
+        assert_eq!(held(&house, "a"), b"one\ntwo\none\n");
+    }
+}
+
+#[tokio::test]
+async fn older_forms_of_the_arguments_mean_the_same() {
+    let house = House::new();
+    let (a, b) = (json!({"oldText": "a", "newText": "1"}), json!({"oldText": "b", "newText": "2"}));
+    for (arguments, content) in [
+        (json!({"path": "f", "edits": a}), "1 b\n"),
+        (json!({"path": "f", "edits": json!([a, b]).to_string()}), "1 2\n"),
+        (json!({"path": "f", "edits": a.to_string()}), "1 b\n"),
+        (json!({"path": "f", "oldText": "a", "newText": "1"}), "1 b\n"),
+        (json!({"path": "f", "edits": [b], "oldText": "a", "newText": "1"}), "1 2\n"),
+        (json!({"path": "f", "edits": json!([b]).to_string(), "oldText": "a", "newText": "1"}), "1 2\n"),
+        (json!({"file_path": "f", "old_string": "a", "new_string": "1"}), "1 b\n"),
+        (json!({"path": "f", "edits": [{"old_string": "a", "new_string": "1", "why": "x"}]}), "1 b\n"),
+    ] {
+        put(&house, "f", "a b\n");
+        // Written by somebody else, so it is read again.
+        call(&house, "read", json!({"path": "f"})).await;
+        let (said, done) = call(&house, "edit", arguments.clone()).await;
+        assert!(done && said.contains('['), "{arguments}: what was mended is said: {said}");
+        assert_eq!(held(&house, "f"), content.as_bytes(), "{arguments}");
+    }
+    for arguments in [
+        json!({"path": "f", "edits": "no list"}),
+        json!({"path": "f", "oldText": "a"}),
+        json!({"path": "f", "edits": [1]}),
+    ] {
+        assert!(!call(&house, "edit", arguments.clone()).await.1, "{arguments}");
+    }
+    let tool = builtin().into_iter().find(|tool| tool.spec().name == "edit").unwrap();
+    let forms: Vec<String> = forms(tool.as_ref()).map(|form| form.parameters.to_string()).collect();
+    assert!(!forms[0].contains("old_string"), "no form declares what is only mended: {forms:?}");
+    assert_eq!(tool.spec().parameters["properties"].as_object().unwrap().len(), 2);
+}
+
+#[tokio::test]
+async fn somebody_elses_change_is_told_from_ones_own() {
+    let house = House::new();
+    put(&house, "a", "one\r\ntwo\r\n");
+    let edit = async |old: &str, new: &str| {
+        call(&house, "edit", json!({"path": "a", "edits": [{"oldText": old, "newText": new}]})).await
+    };
+    call(&house, "read", json!({"path": "a"})).await;
+    assert!(edit("one", "1").await.1 && edit("1\ntwo", "1\n2").await.1, "one's own edits need no reading in between");
+    assert_eq!(held(&house, "a"), b"1\r\n2\r\n");
+    put(&house, "a", "1\r\n2\r\n");
+    assert!(edit("1", "one").await.1, "touched is not changed");
+    put(&house, "a", "one\r\n3\r\n");
+    let (said, done) = edit("one", "1").await;
+    assert!(
+        !done && said.contains("a has changed since it was read here") && held(&house, "a") == b"one\r\n3\r\n",
+        "{said}"
+    );
+    call(&house, "read", json!({"path": "a"})).await;
+    assert!(edit("one", "1").await.1);
+    // A link, and what stands beside the content, stay.
+    fs::set_permissions(house.work().join("a"), fs::Permissions::from_mode(0o640)).unwrap();
+    symlink("a", house.work().join("link")).unwrap();
+    let linked = json!({"path": "link", "edits": [{"oldText": "3", "newText": "4"}]});
+    assert!(call(&house, "edit", linked).await.1);
+    assert!(fs::symlink_metadata(house.work().join("link")).unwrap().is_symlink());
+    assert_eq!(fs::metadata(house.work().join("a")).unwrap().permissions().mode() & 0o777, 0o640);
+    assert_eq!(held(&house, "a"), b"1\r\n4\r\n");
+}
