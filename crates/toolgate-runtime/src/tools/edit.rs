@@ -41,46 +41,44 @@ pub(super) struct EditTool {
 
 impl EditTool {
     pub(super) fn new() -> Self {
-        let mut spec = ToolSpec::new(
-            "edit",
-            "Replace text in a file. Each oldText must occur exactly once; all are matched against the file as it is and must not overlap.",
-            json!({
-                "type": "object",
-                "properties": {
-                    "path": { "type": "string", "minLength": 1 },
-                    "edits": {
-                        "type": "array",
-                        "minItems": 1,
-                        "items": {
-                            "type": "object",
-                            "properties": { "oldText": { "type": "string" }, "newText": { "type": "string" } },
-                            "required": ["oldText", "newText"],
-                            "additionalProperties": false,
-                        },
+        let parameters = json!({
+            "type": "object",
+            "properties": {
+                "path": { "type": "string", "minLength": 1 },
+                "edits": {
+                    "type": "array",
+                    "minItems": 1,
+                    "items": {
+                        "type": "object",
+                        "properties": { "oldText": { "type": "string" }, "newText": { "type": "string" } },
+                        "required": ["oldText", "newText"],
+                        "additionalProperties": false,
                     },
                 },
-                "required": ["path", "edits"],
-                "additionalProperties": false,
-            }),
-        );
+            },
+            "required": ["path", "edits"],
+            "additionalProperties": false,
+        });
+        let description = "Replace text in a file. Each oldText must occur exactly once; all are matched against the file as it is and \
+                           must not overlap.";
+        let mut spec = ToolSpec::new("edit", description, parameters);
         limit(&mut spec);
         spec.sets = &[ToolSet::Coding, ToolSet::Default];
         spec.snippet = Some("replace text in a file".into());
-        let mut file = ToolSpec::new(
-            "edit_file",
-            "Replace old_string, which must occur exactly once, by new_string; with replace_all every occurrence.",
-            json!({
-                "type": "object",
-                "properties": {
-                    "file_path": { "type": "string", "minLength": 1 },
-                    "old_string": { "type": "string" },
-                    "new_string": { "type": "string" },
-                    "replace_all": { "type": "boolean" },
-                },
-                "required": ["file_path", "old_string", "new_string"],
-                "additionalProperties": false,
-            }),
-        );
+        let parameters = json!({
+            "type": "object",
+            "properties": {
+                "file_path": { "type": "string", "minLength": 1 },
+                "old_string": { "type": "string" },
+                "new_string": { "type": "string" },
+                "replace_all": { "type": "boolean" },
+            },
+            "required": ["file_path", "old_string", "new_string"],
+            "additionalProperties": false,
+        });
+        let description =
+            "Replace old_string, which must occur exactly once, by new_string; with replace_all every occurrence.";
+        let mut file = ToolSpec::new("edit_file", description, parameters);
         limit(&mut file);
         Self { spec, aliases: [file] }
     }

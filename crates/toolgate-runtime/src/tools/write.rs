@@ -36,23 +36,25 @@ pub(super) struct Write {
 
 impl Write {
     pub(super) fn new() -> Self {
-        let form = |name: &str, path: &str| {
-            let parameters = json!({
+        let description = "Create or overwrite a file. Folders on the way are made.";
+        let parameters = |path: &str| {
+            json!({
                 "type": "object",
                 "properties": { path: { "type": "string", "minLength": 1 }, "content": { "type": "string" } },
                 "required": [path, "content"],
                 "additionalProperties": false,
-            });
-            let mut spec = ToolSpec::new(name, "Create or overwrite a file. Folders on the way are made.", parameters);
+            })
+        };
+        let form = |mut spec: ToolSpec| {
             spec.kind = ToolKind::Edit;
             spec.rule_names = vec!["Edit".into()];
             spec.timeout_ms = TIMEOUT_MS;
             spec
         };
-        let mut spec = form("write", "path");
+        let mut spec = form(ToolSpec::new("write", description, parameters("path")));
         spec.sets = &[ToolSet::Coding, ToolSet::Default];
         spec.snippet = Some("create or overwrite a file".into());
-        Self { spec, aliases: [form("write_file", "file_path")] }
+        Self { spec, aliases: [form(ToolSpec::new("write_file", description, parameters("file_path")))] }
     }
 }
 

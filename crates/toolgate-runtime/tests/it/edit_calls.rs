@@ -3,13 +3,19 @@
 use std::{
     fs,
     os::unix::fs::{PermissionsExt, symlink},
+    path::PathBuf,
+    sync::{Arc, Mutex},
 };
 
 use serde_json::{Value, json};
-use toolgate_core::outcome::StopReason;
-use toolgate_runtime::{registry::forms, tools::builtin};
+use toolgate_core::{
+    approval::{ApprovalKey, ApprovalMode, ApprovalRequest, Decision, Reply, Withdrawn},
+    outcome::StopReason,
+    policy::Standing,
+};
+use toolgate_runtime::{BoxFuture, approver::Approver, registry::forms, tools::builtin};
 
-use crate::support::House;
+use crate::support::{House, Plan};
 
 /// The output of one call, and whether it completed.
 async fn call(house: &House, name: &str, arguments: Value) -> (String, bool) {
@@ -148,4 +154,66 @@ async fn somebody_elses_change_is_told_from_ones_own() {
     assert!(fs::symlink_metadata(house.work().join("link")).unwrap().is_symlink());
     assert_eq!(fs::metadata(house.work().join("a")).unwrap().permissions().mode() & 0o777, 0o640);
     assert_eq!(held(&house, "a"), b"1\r\n4\r\n");
+}
+
+/// A person who says yes, and meanwhile somebody else changes the file.
+struct Meanwhile {
+    file: PathBuf,
+    becomes: &'static str,
+    shown: Mutex<String>,
+}
+
+impl Approver for Meanwhile {
+    fn standing(&self) -> BoxFuture<'_, Standing> {
+        Box::pin(async { Standing { mode: ApprovalMode::AlwaysAsk, policy: Arc::default(), version: 1 } })
+    }
+
+    fn decide<'a>(&'a self, request: &'a ApprovalRequest) -> BoxFuture<'a, Reply> {
+        *self.shown.lock().unwrap() = request.preview.clone().unwrap_or_default();
+        fs::write(&self.file, self.becomes).unwrap();
+        Box::pin(async { Reply::Decided(Decision::by_person(true, "ann", None)) })
+    }
+
+    fn withdraw(&self, _key: &ApprovalKey, _why: Withdrawn) {}
+}
+
+#[tokio::test]
+async fn what_a_person_saw_is_what_is_done() {
+    let shown_one = "@@ -1,2 +1,2 @@\n-one\n+1\n two";
+    let nothing = "nothing as it stands now: the old text does not match";
+    for (before, meanwhile, shown, after, words) in [
+        ("one\ntwo\n", "one\ntwo\n", shown_one, "1\ntwo\n", "Replaced 1 occurrence"),
+        // The same lines elsewhere are the same difference.
+        ("one\ntwo\n", "new\none\ntwo\n", shown_one, "new\n1\ntwo\n", "Replaced 1 occurrence"),
+        ("one\ntwo\n", "one, two\n", shown_one, "one, two\n", "has changed since this was allowed"),
+        // What was to change nothing changes nothing, though it would match by now.
+        ("two\n", "one\n", nothing, "one\n", "has changed since this was allowed"),
+        ("secret\n", "ones\none\n", nothing, "ones\none\n", "occurs 2 times"),
+    ] {
+        let folder = tempfile::tempdir().unwrap();
+        let file = folder.path().join("a");
+        fs::write(&file, before).unwrap();
+        let approver = Arc::new(Meanwhile { file: file.clone(), becomes: meanwhile, shown: Mutex::default() });
+        let tools = builtin();
+        let house = House::build(Plan { approver: Some(approver.clone()), tools, ..Plan::default() });
+        let arguments = json!({"path": file, "edits": [{"oldText": "one", "newText": "1"}]});
+        let (said, done) = call(&house, "edit", arguments).await;
+        assert_eq!(
+            (approver.shown.lock().unwrap().as_str(), fs::read_to_string(&file).unwrap().as_str()),
+            (shown, after)
+        );
+        assert!(said.contains(words) && done == words.starts_with("Replaced"), "{said}");
+    }
+}
+
+#[tokio::test]
+async fn what_is_refused_tells_nothing_of_the_file() {
+    let tools = builtin();
+    let house = House::build(Plan { mode: ApprovalMode::DenyAll, tools, ..Plan::default() });
+    put(&house, "a", "let password = 1;\n");
+    for old in ["let password = 2;", "let password = 1;", "a"] {
+        let arguments = json!({"path": "a", "edits": [{"oldText": old, "newText": "x"}]});
+        let (said, done) = call(&house, "edit", arguments).await;
+        assert!(!done && said.starts_with("Tool call denied") && !said.contains("password"), "{said}");
+    }
 }
