@@ -23,12 +23,30 @@ pub struct Step {
 pub struct Scripted {
     id: ModelId,
     steps: Vec<Step>,
+    /// Other parts, by the first words that are said to it.
+    parts: Vec<(String, Vec<Step>)>,
 }
 
 impl Scripted {
     /// A model with these answers. Behind the last one it says that its script is over.
     pub fn new(steps: Vec<Step>) -> Self {
-        Self { id: ModelId { provider: "scripted".into(), model: "scripted".into() }, steps }
+        Self { id: ModelId { provider: "scripted".into(), model: "scripted".into() }, steps, parts: Vec::new() }
+    }
+
+    /// What it answers in a session that begins with this prompt, such as a subagent's.
+    #[must_use]
+    pub fn with_part(mut self, prompt: &str, steps: Vec<Step>) -> Self {
+        self.parts.push((prompt.to_owned(), steps));
+        self
+    }
+
+    fn part(&self, history: &[ModelMessage]) -> &[Step] {
+        let first = history.iter().find_map(|message| match message {
+            ModelMessage::Text(text) if text.role == Role::User => Some(text.text.as_str()),
+            _ => None,
+        });
+        let part = self.parts.iter().find(|(prompt, _)| first == Some(prompt));
+        part.map_or(&self.steps, |(_, steps)| steps)
     }
 }
 
@@ -40,7 +58,7 @@ impl Provider for Scripted {
     fn stream<'a>(&'a self, request: Request<'a>) -> BoxFuture<'a, Result<Box<dyn Answer>, ProviderError>> {
         let number = answers_in(request.history);
         let over = Step { text: "The script is over.".into(), calls: Vec::new() };
-        let step = self.steps.get(number).cloned().unwrap_or(over);
+        let step = self.part(request.history).get(number).cloned().unwrap_or(over);
         let mut events = VecDeque::new();
         if !step.text.is_empty() {
             events.push_back(ModelEvent::Text(step.text));

@@ -72,6 +72,8 @@ pub struct ApprovalRequest {
     pub key: ApprovalKey,
     /// The tool.
     pub tool: String,
+    /// Who asks, where that is not the session itself but a subagent of it.
+    pub asker: Option<String>,
     /// One line.
     pub summary: String,
     /// More, such as a diff.

@@ -127,6 +127,7 @@ impl Gate {
         let request = ApprovalRequest {
             key: key.clone(),
             tool: call.tool().to_owned(),
+            asker: None,
             summary: call.summary().to_owned(),
             preview: call.preview().map(|preview| preview.text.clone()),
             effects: call.effects().to_vec(),

@@ -130,6 +130,12 @@ impl Journal {
         }
     }
 
+    /// Shows a message of another session, whose origin it names. Nothing of it is recorded here: that session has its own trace.
+    pub fn forward(&self, message: &Message) {
+        let _order = self.state();
+        self.observer.see(message, None);
+    }
+
     /// Whether people watch what a call prints while it runs.
     pub fn watches_live(&self) -> bool {
         self.observer.watches_live()

@@ -6,6 +6,8 @@ use tokio_util::sync::CancellationToken;
 use toolgate_agent::{
     history::Rebuilt,
     session::{RunEnd, Session, SessionSetup},
+    subagent::Subagents,
+    tools::Parts,
 };
 use toolgate_core::{approval::ApprovalMode, trace::check_head};
 use toolgate_runtime::{
@@ -17,6 +19,7 @@ use toolgate_runtime::{
 };
 
 use crate::{
+    children::Children,
     config::Settings,
     failure::Failure,
     models::Chosen,
@@ -135,7 +138,7 @@ impl Conversation {
         let Opened { state, file, mut secrets, mut entry, rebuilt, forked, workspace } = opened;
         entry.kept = with.kept;
         let (model, settings) = (with.model, with.settings);
-        secrets.extend(model.key);
+        secrets.extend(model.key.clone());
         let file = match file {
             Some(mut file) => {
                 file.hide(&secrets);
@@ -143,12 +146,24 @@ impl Conversation {
             }
             None => TraceFile::create(&entry.trace, &secrets)?,
         };
+        let children_state = state.clone();
         let recorded = Recorded::go_on(state, entry, file, with.observer)?;
+        let children = Children {
+            state: children_state,
+            settings: settings.clone(),
+            surroundings: surroundings.clone(),
+            workspace: workspace.clone(),
+            model: model.clone(),
+            secrets,
+        };
+        let subagents = Subagents::new(Arc::new(children), with.approver.clone(), recorded.journal.clone());
         let wish = Wish {
             approver: with.approver,
             workspace: workspace.clone(),
             converses: true,
             vision: model.vision,
+            tools: None,
+            parts: Parts { subagents: Some(subagents) },
             settings: settings.clone(),
         };
         let mut setup = SessionSetup::new(model.provider, wiring::environment(wish, &recorded, surroundings)?);
@@ -157,7 +172,7 @@ impl Conversation {
             // The instructions of a session stay byte for byte what they were: providers cache by prefix.
             setup.system.clone_from(&rebuilt.meta.system_prompt);
         } else if let Some(prompt) = &settings.system_prompt {
-            setup.system = format!("{}\n\nWorkspace: {}\n", prompt.trim_end(), workspace.root().display());
+            setup.system = wiring::instructions(prompt, &workspace);
         }
         let session = match rebuilt {
             Some(rebuilt) if forked => Session::fork(setup, rebuilt)?,

@@ -3,6 +3,7 @@
 //! Only this crate reads the environment, the home directory and the configuration. Standard output is data, standard error is for
 //! people (see STYLE.md for how they are spoken to).
 
+mod children;
 mod cli;
 mod config;
 mod conversation;
@@ -12,6 +13,7 @@ mod nearest;
 mod recorded;
 mod state;
 mod surroundings;
+mod tools;
 mod wiring;
 
 use std::process::ExitCode;

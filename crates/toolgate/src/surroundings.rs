@@ -13,6 +13,7 @@ use toolgate_runtime::process::{command_env::is_secret_name, login_env::LoginShe
 const ANYBODY_RUNS: u32 = 0o111;
 
 /// The environment, read once.
+#[derive(Clone)]
 pub(crate) struct Surroundings {
     vars: Vec<(OsString, OsString)>,
 }

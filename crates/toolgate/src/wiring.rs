@@ -5,6 +5,7 @@ use std::{
     sync::Arc,
 };
 
+use toolgate_agent::tools::Parts;
 use toolgate_runtime::{
     approver::Approver,
     environment::Setup,
@@ -20,7 +21,7 @@ use toolgate_runtime::{
 };
 
 use crate::{
-    config::{LoginUse, Offer, Settings},
+    config::{LoginUse, Offer, Selection, Settings},
     failure::Failure,
     models::unlikely_keys,
     recorded::Recorded,
@@ -38,6 +39,10 @@ pub(crate) struct Wish {
     pub(crate) converses: bool,
     /// Whether the model sees images; some tools are for one kind of model.
     pub(crate) vision: bool,
+    /// The tools, where they are not those of the settings.
+    pub(crate) tools: Option<Selection>,
+    /// What the tools that need a model work with.
+    pub(crate) parts: Parts,
     pub(crate) settings: Arc<Settings>,
 }
 
@@ -45,8 +50,10 @@ pub(crate) struct Wish {
 pub(crate) fn environment(wish: Wish, recorded: &Recorded, surroundings: &Surroundings) -> Result<Setup, Failure> {
     let settings = &wish.settings;
     let program = |name: &str| surroundings.program(name);
-    let offer = Offer { vision: wish.vision, exclude: &settings.tools.exclude, program: &program };
-    let registry = settings.tools.builtin.registry(settings.own_tools(surroundings), &offer);
+    let delegates = wish.parts.subagents.is_some();
+    let offer = Offer { vision: wish.vision, delegates, exclude: &settings.tools.exclude, program: &program };
+    let chosen = wish.tools.as_ref().unwrap_or(&settings.tools.builtin);
+    let registry = chosen.registry(&wish.parts, settings.own_tools(surroundings), &offer);
     let registry = registry.map_err(|what| Failure::configuration(format!("tools.builtin: {what}")))?;
     let login = if settings.login_shell == LoginUse::Once { surroundings.login_shell() } else { None };
     let policy = EnvPolicy {
@@ -82,6 +89,11 @@ pub(crate) fn environment(wish: Wish, recorded: &Recorded, surroundings: &Surrou
 pub(crate) fn supervisor() -> Arc<Supervisor> {
     let path = PathBuf::from("/proc/self/exe");
     Arc::new(Supervisor::new(Program { path, args: vec![SUPERVISOR.into()] }))
+}
+
+/// Instructions of the user's own, which know where they hold.
+pub(crate) fn instructions(prompt: &str, workspace: &Workspace) -> String {
+    format!("{}\n\nWorkspace: {}\n", prompt.trim_end(), workspace.root().display())
 }
 
 /// The folder that tools are bound to.

@@ -54,8 +54,9 @@ const CUT: &str = "[not run: the answer was cut off by its length limit or held 
 /// What the model reads, in a session that was forked, about the calls that were still open in the other one.
 const FORKED: &str = "[not run: this session was forked from another one while the call was open there]";
 
-/// Who speaks in a message that toolgate wrote into a person's place (PenguinHarness's word).
+/// Who speaks in a person's place: toolgate, or the session that this one works for (PenguinHarness's words).
 const FROM_TOOLGATE: &str = "harness";
+const FROM_PARENT: &str = "parent_agent";
 
 /// How often a provider may want a turn back before it is taken for an answer; a server-side tool that never comes to an end must not
 /// keep a run for ever.
@@ -84,6 +85,8 @@ pub struct SessionSetup {
     pub system: String,
     /// The folder, for the trace's head.
     pub workspace: String,
+    /// Whether another session speaks to it and no person.
+    pub is_child: bool,
     /// How its runs go.
     pub options: RunOptions,
 }
@@ -113,7 +116,7 @@ impl SessionSetup {
         let surroundings = Surroundings { workspace: &folder, platform: std::env::consts::OS, date };
         let system = system_prompt(environment.specs(), &surroundings);
         let (workspace, options) = (folder.display().to_string(), RunOptions::default());
-        Self { id, provider, environment, journal, system, workspace, options }
+        Self { id, provider, environment, journal, system, workspace, is_child: false, options }
     }
 
     /// The head of each of its trace files.
@@ -127,7 +130,7 @@ impl SessionSetup {
             system_prompt: self.system.clone(),
             agent_state: serde_json::Value::Null,
             workspace: self.workspace.clone(),
-            source: None,
+            source: self.is_child.then(|| "subagent".to_owned()),
             extra: Extra::new(),
         }
     }
@@ -601,7 +604,12 @@ impl Session {
     }
 
     fn say(&mut self, prompt: &str) -> Result<(), TraceError> {
-        let message = text(Role::User, prompt, StopReason::Completed);
+        let sender = self.setup.is_child.then(|| FROM_PARENT.to_owned());
+        self.hear(Text { sender, ..Text::new(Role::User, prompt, StopReason::Completed) })
+    }
+
+    fn hear(&mut self, text: Text) -> Result<(), TraceError> {
+        let message = ModelMessage::Text(text);
         self.setup.journal.record(message.clone())?;
         self.history.push(message.cleaned());
         Ok(())
@@ -610,13 +618,8 @@ impl Session {
     /// Tells the model what ended in the background since it was last told.
     fn tell_notices(&mut self) -> Result<(), TraceError> {
         for notice in self.setup.environment.notices().take() {
-            let text = Text {
-                sender: Some(FROM_TOOLGATE.into()),
-                ..Text::new(Role::User, notice.text(), StopReason::Completed)
-            };
-            let message = ModelMessage::Text(text);
-            self.setup.journal.record(message.clone())?;
-            self.history.push(message.cleaned());
+            let sender = Some(FROM_TOOLGATE.to_owned());
+            self.hear(Text { sender, ..Text::new(Role::User, notice.text(), StopReason::Completed) })?;
         }
         Ok(())
     }

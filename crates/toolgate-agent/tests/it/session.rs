@@ -198,6 +198,7 @@ pub fn setup(
         journal,
         system: "Be brief.".into(),
         workspace: folder.path().display().to_string(),
+        is_child: false,
         options,
     }
 }

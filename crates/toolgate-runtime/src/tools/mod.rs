@@ -49,7 +49,7 @@ pub fn of_set(set: ToolSet) -> Vec<Arc<dyn Tool>> {
 
 /// Names that a configuration may hold although this crate has no tool for them: the set that toolgate is named for, as its two parents
 /// have it, less what [`builtin`] gives. Whoever reads a configuration can tell them from a mistyped name.
-pub const NOT_BUILT: &[&str] = &["read_image", "describe_image", "run_subagent", "input_subagent", "kill_subagent"];
+pub const NOT_BUILT: &[&str] = &["read_image", "describe_image"];
 
 /// The names under which the tools of this crate can be configured, aliases included.
 pub fn builtin_names() -> Vec<String> {

@@ -194,6 +194,9 @@ pub(super) fn question(request: &ApprovalRequest, waiting: usize) -> Vec<String>
     if waiting > 1 {
         lines[0].push_str(&format!(" (the first of {waiting})"));
     }
+    if let Some(asker) = &request.asker {
+        lines.push(format!("  asked by {}", visible(asker)));
+    }
     if request.effects.is_empty() {
         lines.extend(block("would do", &request.summary));
     }

@@ -4,6 +4,7 @@ use std::sync::Arc;
 
 use clap::Args;
 use serde_json::json;
+use toolgate_agent::tools::Parts;
 use toolgate_core::{
     message::{Body, Event, Extra, Message, ModelMessage, SessionMeta, ToolCallMessage, ToolCallOutput},
     outcome::{Ending, StopReason},
@@ -78,7 +79,15 @@ impl Call {
         begin(&recorded, &workspace, &call)?;
         let approver = Arc::new(Unattended::new(settings.mode(None), settings.policy(), OnAsk::Deny));
         let limit = settings.timeout_ms;
-        let wish = Wish { approver, workspace, converses: false, vision: true, settings };
+        let wish = Wish {
+            approver,
+            workspace,
+            converses: false,
+            vision: true,
+            tools: None,
+            parts: Parts::default(),
+            settings,
+        };
         let (end, timed_out) = block_on(async {
             let interrupt = interruptible()?;
             let deadline = Deadline::start(limit, &interrupt);

@@ -7,6 +7,7 @@ use serde_json::json;
 use toolgate_agent::{
     scripted::{Scripted, Step},
     session::{RunStatus, Session, SessionSetup},
+    tools::Parts,
 };
 use toolgate_core::{
     approval::ApprovalMode,
@@ -46,6 +47,8 @@ pub(super) fn run(surroundings: &Surroundings) -> Result<u8, Failure> {
         workspace,
         converses: true,
         vision: true,
+        tools: None,
+        parts: Parts::default(),
         settings: Arc::new(Settings { login_shell: LoginUse::Off, ..Settings::default() }),
     };
     print::data("A scripted model, the real gate, real commands. Lines with > are calls that run.\n");

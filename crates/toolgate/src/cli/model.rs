@@ -130,12 +130,26 @@ impl Model {
 fn script(file: &str) -> Result<Arc<dyn Provider>, Failure> {
     let bad = |error: String| Failure::configuration(format!("the script {file} cannot be used: {error}"));
     let text = std::fs::read_to_string(PathBuf::from(file)).map_err(|error| bad(error.to_string()))?;
-    let steps: Vec<ScriptStep> = serde_json::from_str(&text).map_err(|error| bad(error.to_string()))?;
-    let steps = steps.into_iter().map(|step| Step {
-        text: step.text,
-        calls: step.calls.into_iter().map(|(tool, arguments)| (tool, arguments.to_string())).collect(),
-    });
-    Ok(Arc::new(Scripted::new(steps.collect())))
+    let items: Vec<ScriptItem> = serde_json::from_str(&text).map_err(|error| bad(error.to_string()))?;
+    let (mut steps, mut parts) = (Vec::new(), Vec::new());
+    for item in items {
+        match item {
+            ScriptItem::Part { told, steps } => parts.push((told, steps)),
+            ScriptItem::Step(step) => steps.push(step.into()),
+        }
+    }
+    let of_parts = |script: Scripted, (told, steps): (String, Vec<ScriptStep>)| {
+        script.with_part(&told, steps.into_iter().map(Step::from).collect())
+    };
+    Ok(Arc::new(parts.into_iter().fold(Scripted::new(steps), of_parts)))
+}
+
+/// One answer, or all of them in a session that begins with a prompt, such as a subagent's.
+#[derive(serde::Deserialize)]
+#[serde(untagged)]
+enum ScriptItem {
+    Part { told: String, steps: Vec<ScriptStep> },
+    Step(ScriptStep),
 }
 
 #[derive(serde::Deserialize)]
@@ -144,4 +158,11 @@ struct ScriptStep {
     text: String,
     #[serde(default)]
     calls: Vec<(String, serde_json::Value)>,
+}
+
+impl From<ScriptStep> for Step {
+    fn from(step: ScriptStep) -> Self {
+        let calls = step.calls.into_iter().map(|(tool, arguments)| (tool, arguments.to_string()));
+        Self { text: step.text, calls: calls.collect() }
+    }
 }

@@ -116,6 +116,13 @@ impl Printer {
     }
 
     fn story(&self, message: &Message) {
+        // What a child session does stands in its own trace, and what it says in its parent's result; people see which calls it makes.
+        if !message.origin.is_empty() {
+            if let Body::Event(Event::CallStarted(started)) = &message.body {
+                self.tell(&format!("  > {}", started.summary.as_deref().unwrap_or(&started.tool_call_id)));
+            }
+            return;
+        }
         let mut notices = self.notices.lock().unwrap_or_else(PoisonError::into_inner);
         if let Some(notice) = notices.of(message) {
             self.tell(&notice);

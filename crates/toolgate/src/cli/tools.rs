@@ -4,13 +4,15 @@ use std::{fmt::Debug, sync::Arc};
 
 use clap::{Args, Subcommand};
 use serde_json::{Map, Value, json};
-use toolgate_agent::provider::{Api, Endpoint, ModelSetup, Provider, Request, connect};
+use toolgate_agent::{
+    provider::{Api, Endpoint, ModelSetup, Provider, Request, connect},
+    tools::Parts,
+};
 use toolgate_core::tool::{Bound, ForModel, Most, ToolSet, ToolSpec};
 use toolgate_runtime::{
     files::local::LocalFiles,
     registry::{forms, named},
     tool::{CheckContext, Tool},
-    tools::builtin,
 };
 
 use super::{Common, block_on, print};
@@ -19,6 +21,7 @@ use crate::{
     failure::Failure,
     models::{Asked, find},
     surroundings::Surroundings,
+    tools::builtin,
     wiring,
 };
 
@@ -84,7 +87,7 @@ impl<'a> Shop<'a> {
         let workspace = wiring::workspace(how.common.workspace.as_deref())?;
         let settings = config::load(&how.common.given(), workspace.root(), surroundings)?;
         settings.notes.iter().for_each(|note| print::to_person(&format!("note: {note}")));
-        let mut chosen = settings.tools.builtin.chosen().map_err(Failure::configuration)?;
+        let mut chosen = settings.tools.builtin.chosen(&Parts::default()).map_err(Failure::configuration)?;
         chosen.extend(settings.own_tools(surroundings));
         Ok(Self { scale: Scale::of(&settings, surroundings)?, settings, surroundings, chosen })
     }
@@ -92,7 +95,12 @@ impl<'a> Shop<'a> {
     /// Why a tool of a selection would not be there.
     fn refusal(&self, (tool, spec): &Declared) -> Option<String> {
         let program = |name: &str| self.surroundings.program(name);
-        let offer = Offer { vision: self.scale.vision, exclude: &self.settings.tools.exclude, program: &program };
+        let offer = Offer {
+            vision: self.scale.vision,
+            delegates: true,
+            exclude: &self.settings.tools.exclude,
+            program: &program,
+        };
         offer.refusal(tool.as_ref(), spec)
     }
 
@@ -145,7 +153,11 @@ impl<'a> Shop<'a> {
             .into_iter()
             .map(|(set, name)| {
                 let selection = Selection::Set(set);
-                (name, selection == self.settings.tools.builtin, selection.chosen().unwrap_or_default())
+                (
+                    name,
+                    selection == self.settings.tools.builtin,
+                    selection.chosen(&Parts::default()).unwrap_or_default(),
+                )
             })
             .collect();
         if matches!(self.settings.tools.builtin, Selection::List(_)) {

@@ -27,6 +27,5 @@ pub(crate) use layers::{Given, Layer, load};
 pub(crate) use node::Node;
 pub(crate) use reference::page;
 pub(crate) use selection::{Declared, Offer, Selection, of_flag as tools_of_flag, words};
-#[cfg(test)]
 pub(crate) use settings::ModelRef;
-pub(crate) use settings::{LoginUse, Model, Settings};
+pub(crate) use settings::{Agent, LoginUse, Model, Settings};

@@ -9,7 +9,7 @@ use toolgate_core::{
     policy::{Facts, Policy, Rule, SandboxMode, Standing, Tier, Verdict, decide},
     tool::{Effect, Prepared},
 };
-use toolgate_runtime::{registry::forms, tools::builtin};
+use toolgate_runtime::registry::forms;
 
 use super::{
     layers::Source,
@@ -17,6 +17,7 @@ use super::{
     selection::may_be_in_a_rule,
     wrong::Wrong,
 };
+use crate::tools::builtin;
 
 /// The class of rules about commands.
 const COMMANDS: &str = "Bash";

@@ -6,24 +6,31 @@ use std::{
 };
 
 use serde::{Deserialize, Deserializer, de::Error};
+use toolgate_agent::tools::Parts;
 use toolgate_core::{
     config::{DefinitionError, ToolDefinition},
-    tool::{ForModel, ToolSet, ToolSpec},
+    tool::{ForModel, ToolKind, ToolSet, ToolSpec},
 };
 use toolgate_runtime::{
     registry::{Registry, forms, named},
     tool::Tool,
-    tools::{NOT_BUILT, builtin, of_set},
+    tools::NOT_BUILT,
 };
 
 use super::{
     node::{Kind, Node},
     wrong::Wrong,
 };
-use crate::nearest::nearest;
+use crate::{
+    nearest::nearest,
+    tools::{builtin, with},
+};
 
 /// How names of tools begin that servers bring; the servers are not asked what they have while a configuration is read.
 const OF_A_SERVER: &str = "mcp__";
+
+/// Why tools that start other sessions are not there.
+const NO_DELEGATES: &str = "only a session that people began starts others";
 
 /// Which tools a session has.
 #[derive(Debug, Clone, PartialEq)]
@@ -81,11 +88,14 @@ impl Selection {
     }
 
     /// The tools that were chosen, with their declarations; whether each of them is there is for [`Offer`] to say.
-    pub(crate) fn chosen(&self) -> Result<Vec<Declared>, String> {
+    pub(crate) fn chosen(&self, parts: &Parts) -> Result<Vec<Declared>, String> {
+        let tools = with(parts);
         match self {
-            Self::Set(set) => Ok(of_set(*set).into_iter().map(|tool| (tool.clone(), tool.spec().clone())).collect()),
+            Self::Set(set) => {
+                let of_set = tools.into_iter().filter(|tool| set.holds(tool.spec()));
+                Ok(of_set.map(|tool| (tool.clone(), tool.spec().clone())).collect())
+            }
             Self::List(list) => {
-                let tools = builtin();
                 let there = list.iter().filter_map(|entry| Some((entry, named(&tools, &entry.name)?)));
                 let applied = there.map(|(entry, (tool, built_in))| Ok((tool.clone(), entry.applied_to(built_in)?)));
                 applied.collect::<Result<_, DefinitionError>>().map_err(|error| error.to_string())
@@ -94,9 +104,9 @@ impl Selection {
     }
 
     /// The tools of a session with their declarations: the chosen ones, then the user's own.
-    pub(crate) fn registry(&self, own: Vec<Declared>, offer: &Offer<'_>) -> Result<Registry, String> {
+    pub(crate) fn registry(&self, parts: &Parts, own: Vec<Declared>, offer: &Offer<'_>) -> Result<Registry, String> {
         let mut registry = Registry::default();
-        for (tool, spec) in self.chosen()?.into_iter().chain(own) {
+        for (tool, spec) in self.chosen(parts)?.into_iter().chain(own) {
             if offer.refusal(tool.as_ref(), &spec).is_none() {
                 registry.add_as(tool, spec).map_err(|error| error.to_string())?;
             }
@@ -115,6 +125,8 @@ pub(crate) type Lookup<'a> = dyn Fn(&str) -> Option<PathBuf> + 'a;
 pub(crate) struct Offer<'a> {
     /// Whether the model sees images.
     pub(crate) vision: bool,
+    /// Whether it can hand work to other sessions.
+    pub(crate) delegates: bool,
     /// Names and patterns of tools that are left out.
     pub(crate) exclude: &'a [String],
     pub(crate) program: &'a Lookup<'a>,
@@ -133,6 +145,7 @@ impl Offer<'_> {
             .map(|pattern| format!("left out by tools.exclude ({pattern})"))
             .or_else(|| spec.hidden.then(|| "hidden".to_owned()))
             .or_else(of_the_model)
+            .or_else(|| (spec.kind == ToolKind::Delegate && !self.delegates).then(|| NO_DELEGATES.to_owned()))
             .or_else(|| needs(spec, self.program))
     }
 }

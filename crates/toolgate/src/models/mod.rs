@@ -42,6 +42,7 @@ pub(crate) struct Asked {
 }
 
 /// A model that can be asked.
+#[derive(Clone)]
 pub(crate) struct Chosen {
     pub(crate) provider: Arc<dyn Provider>,
     pub(crate) vision: bool,

@@ -14,6 +14,7 @@ mod config;
 mod files;
 mod kill;
 mod pty;
+mod subagents;
 mod support;
 mod tidy;
 mod tools;

@@ -61,18 +61,28 @@ impl Place {
 
     /// The newest trace file.
     pub fn trace(&self) -> PathBuf {
+        self.traces().pop().expect("a trace")
+    }
+
+    /// All trace files, the newest last.
+    pub fn traces(&self) -> Vec<PathBuf> {
         let traces = self.home().join(".local/state/toolgate/traces");
         let days = std::fs::read_dir(&traces).unwrap().flatten();
         let mut files: Vec<_> =
             days.flat_map(|day| std::fs::read_dir(day.path()).unwrap().flatten()).map(|file| file.path()).collect();
         // Two files of one session may be as new as each other.
         files.sort_by_key(|file| (std::fs::metadata(file).unwrap().modified().unwrap(), file.clone()));
-        files.pop().expect("a trace")
+        files
     }
 
     /// The records of the newest trace that are records.
     pub fn records(&self) -> Vec<Value> {
-        let bytes = std::fs::read(self.trace()).unwrap();
+        self.records_of(&self.trace())
+    }
+
+    /// The records of a trace that are records.
+    pub fn records_of(&self, file: &std::path::Path) -> Vec<Value> {
+        let bytes = std::fs::read(file).unwrap();
         bytes.split(|byte| *byte == b'\n').filter_map(|line| serde_json::from_slice(line).ok()).collect()
     }
 }
