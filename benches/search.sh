@@ -1,6 +1,6 @@
 #!/usr/bin/env bash
 # grep and find of a release binary against ripgrep and fd, over a tree of 100,000 files that it makes.
-# usage: benches/search.sh [BINARY] [ROUNDS] [FILES]     (it needs bash, python3, rg, and fd or fdfind; perf or valgrind for instruction counts)
+# usage: benches/search.sh [BINARY] [ROUNDS] [FILES]     (it needs bash, python3, rg, fd or fdfind, and valgrind for instruction counts)
 set -euo pipefail
 binary=$(realpath "${1:-target/release/toolgate}")
 rounds=${2:-9}
@@ -37,12 +37,11 @@ cd "$home/tree"
 milliseconds() { local start end; start=$(date +%s%N); "$@" >/dev/null || true; end=$(date +%s%N); echo $(((end - start) / 10000)); }
 median() { python3 -c 'import statistics, sys; print(statistics.median(map(int, sys.argv[1:])) / 100)' "$@"; }
 instructions() {
-    if perf stat -e instructions:u true >/dev/null 2>&1 && ! perf stat -e instructions:u true 2>&1 | grep -q 'not supported'; then
-        perf stat -x, -e instructions:u "$@" 2>&1 >/dev/null | awk -F, '/instructions/ { printf "%d million instructions", $1 / 1e6 }'
-    elif command -v valgrind >/dev/null; then
-        valgrind --tool=callgrind --callgrind-out-file=/dev/null "$@" 2>&1 >/dev/null | awk '/Collected/ { printf "%d million instructions", $NF / 1e6 }'
+    if command -v valgrind >/dev/null; then
+        valgrind --tool=callgrind --callgrind-out-file=/dev/null "$@" 2>&1 >/dev/null |
+            awk '/Collected/ && $NF > most { most = $NF } END { printf "%d million instructions", most / 1e6 }'
     else
-        echo "no instruction count here"
+        echo "no valgrind here, so no instruction count"
     fi
 }
 
@@ -61,7 +60,7 @@ compare() {
     echo "    peer $(instructions "$@"), toolgate $(instructions "$binary" call "$tool" "$arguments")"
 }
 
-echo "$files files, $("$fd" --version), $(rg --version | head -1)"
+echo "$files files, $("$fd" --version), $(rg --version | sed -n 1p)"
 compare "text, $((files / 1000)) matches" grep '{"pattern":"needle of","limit":100000}' rg --hidden --no-config -n 'needle of' .
 compare "expression, no match" grep '{"pattern":"\\w+_\\d+ nothing","limit":100000}' rg --hidden --no-config -n '\w+_\d+ nothing' .
 compare "either case, a glob" grep '{"pattern":"NEEDLE","ignoreCase":true,"glob":"*.rs"}' rg --hidden --no-config -n -i -g '*.rs' NEEDLE .
