@@ -18,6 +18,7 @@ mod examples;
 mod external;
 mod files;
 mod fuzz;
+mod own_executors;
 mod search;
 mod shells;
 mod supervisor;

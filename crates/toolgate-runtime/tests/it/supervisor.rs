@@ -573,8 +573,9 @@ async fn the_name_of_a_command_is_only_the_shells() {
     let mark = marker(12);
     let mut running = start(&supervisor, bash(&format!(": {mark}; echo up; sleep 600; :"))).await;
     read_until(&mut running, "up").await;
+    // What it starts has its line for a moment too, and the same name.
     let found = with_text(&mark);
-    assert_eq!(found.iter().map(|&pid| comm(pid)).collect::<Vec<_>>(), ["bash"]);
+    assert!(!found.is_empty() && found.iter().all(|&pid| comm(pid) == "bash"), "{found:?}");
 }
 
 #[tokio::test]

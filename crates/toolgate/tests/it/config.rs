@@ -383,14 +383,15 @@ fn rules_decide_and_an_allow_rule_that_cannot_be_read_is_dropped_loudly() {
 fn tools_are_chosen_by_sets_names_and_patterns_and_left_out_by_them() {
     let setting = Setting::user("tools:\n  exclude: [kill_command]\n");
     let three = ["exec_command", "input_command", "kill_command"];
+    let reading = ["read", "grep", "find", "ls"];
     for (args, wanted) in [
-        (&["--tools", "minimal"][..], &three[..2]),
+        (&["--tools", "read-only"][..], &reading[..]),
         (&["--tools", "*_command"], &three[..2]),
         (&["--tools", "*_command", "--exclude-tools", "exec*"], &three[1..]),
         (&["--tools", "*_command", "--exclude-tools", "in*, kill_command"], &three[..1]),
-        (&["--tools", "bash, minimal,bash,exec_command"], &["bash", "exec_command", "input_command"]),
-        (&["--tools", "minimal", "--exclude-tools", "mcp__*"], &three[..2]),
-        (&["--tools", "minimal", "--exclude-tools", "*"], &[]),
+        (&["--tools", "ls, read-only,ls,bash"], &["ls", "read", "grep", "find", "bash"]),
+        (&["--tools", "read-only", "--exclude-tools", "mcp__*"], &reading),
+        (&["--tools", "read-only", "--exclude-tools", "*"], &[]),
         (&["--tools", ""], &[]),
         (&["--no-tools"], &[]),
     ] {
