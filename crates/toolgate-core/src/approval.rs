@@ -6,7 +6,7 @@ use std::{fmt, str::FromStr};
 
 use serde::{Deserialize, Serialize};
 
-use crate::{digest::Digest, tool::Effect};
+use crate::{call::Args, digest::Digest, tool::Effect};
 
 /// What happens to a call that no rule decides.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Serialize, Deserialize)]
@@ -74,6 +74,10 @@ pub struct ApprovalRequest {
     pub tool: String,
     /// Who asks, where that is not the session itself but a subagent of it.
     pub asker: Option<String>,
+    /// The names that rules may use for it, its own aside.
+    pub rule_names: Vec<String>,
+    /// The arguments that would run.
+    pub args: Args,
     /// One line.
     pub summary: String,
     /// More, such as a diff.
@@ -86,6 +90,13 @@ pub struct ApprovalRequest {
     pub mode: ApprovalMode,
     /// Answers beside yes and no that make sense here.
     pub offers: Vec<Offer>,
+}
+
+impl ApprovalRequest {
+    /// Whether rules of this name speak of the call.
+    pub fn answers_to(&self, rule_name: &str) -> bool {
+        self.tool == rule_name || self.rule_names.iter().any(|name| name == rule_name)
+    }
 }
 
 /// An answer that reaches further than one call.

@@ -62,6 +62,11 @@ impl CheckedCall {
         self.tool == rule_name || self.rule_names.iter().any(|name| name == rule_name)
     }
 
+    /// The names that rules may use for the tool, its own aside.
+    pub fn rule_names(&self) -> &[String] {
+        &self.rule_names
+    }
+
     /// The arguments that run.
     pub fn args(&self) -> &Args {
         &self.args

@@ -50,6 +50,11 @@ impl CloseOut {
         self.sink.clone()
     }
 
+    /// The output as the model will read it, notes aside. Nothing is added to it after this.
+    pub fn output(&self) -> String {
+        self.sink.end()
+    }
+
     /// Closes the frame and records the one result. `notes` come first, then the tool's own note, then the marker of the ending.
     ///
     /// # Errors

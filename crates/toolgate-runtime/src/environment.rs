@@ -9,6 +9,7 @@
 
 use std::{sync::Arc, time::Duration};
 
+use serde_json::Value;
 use tokio::sync::Semaphore;
 use tokio_util::sync::CancellationToken;
 use toolgate_core::{
@@ -17,7 +18,7 @@ use toolgate_core::{
     call::CheckedCall,
     message::{CallStarted, Event, Extra, SandboxEvent, ToolCallOutput, ToolListReady},
     outcome::{Ending, StopReason},
-    policy::{Facts, Policy, SandboxMode},
+    policy::{Advice, Facts, Policy, SandboxMode},
     tool::{Bound, ExecutionMode, ToolCall, ToolSpec},
 };
 
@@ -27,6 +28,7 @@ use crate::{
     close_out::{CloseOut, close_unrun},
     files::{Files, local::LocalFiles, seen::Seen},
     gate::{Gate, Passage, Permit},
+    hooks::{Attended, Hook, HookEvent, Hooks, Occasion},
     ids,
     notice::Notices,
     output::{bounded, spill::SpillFolder},
@@ -64,6 +66,8 @@ pub struct Setup {
     pub files: Arc<dyn Files>,
     /// What commands run in.
     pub commands: CommandSetup,
+    /// Programs that are asked about calls, in their order.
+    pub hooks: Vec<Hook>,
     /// Where outputs go of which the model reads a part; none keeps only that part.
     pub spills: Option<SpillFolder>,
     /// Whether calls of one answer may run beside each other; else every batch runs in call order.
@@ -84,6 +88,7 @@ impl Setup {
             workspace,
             files,
             commands: CommandSetup::none(),
+            hooks: Vec::new(),
             spills: None,
             parallel: true,
             max_parallel: MAX_PARALLEL,
@@ -96,6 +101,7 @@ pub struct Environment {
     registry: Registry,
     callable: Arc<[String]>,
     gate: Gate,
+    hooks: Arc<Hooks>,
     journal: Arc<Journal>,
     commands: Arc<CommandSessions>,
     workspace: Arc<Workspace>,
@@ -110,15 +116,15 @@ pub struct Environment {
 
 /// What came of a call's check.
 enum Checked {
-    /// It can be decided on.
-    Call(Box<CheckedCall>),
+    /// It can be decided on, with what hooks said of it.
+    Call(Box<CheckedCall>, Option<Advice>),
     /// It cannot, and has its result.
     Closed(CallEnd),
 }
 
 /// Whether a call would come out differently if it overtook the other.
 fn must_follow(call: &Checked, before: &Checked) -> bool {
-    matches!((call, before), (Checked::Call(call), Checked::Call(before)) if call.disturbs(before))
+    matches!((call, before), (Checked::Call(call, _), Checked::Call(before, _)) if call.disturbs(before))
 }
 
 /// How a call ended.
@@ -139,8 +145,13 @@ impl Environment {
         let commands =
             CommandSessions::new(setup.commands, setup.spills.clone(), setup.journal.clone(), notices.clone());
         let commands = Arc::new(commands);
+        let folder = setup.workspace.root();
+        let hooks = Hooks::new(setup.hooks, commands.clone(), setup.journal.clone(), setup.session.clone(), folder);
+        let hooks = Arc::new(hooks);
+        let approver = Arc::new(Attended { hooks: hooks.clone(), behind: setup.approver });
         Self {
-            gate: Gate::new(setup.session, setup.approver, setup.journal.clone(), facts),
+            gate: Gate::new(setup.session, approver, setup.journal.clone(), facts),
+            hooks,
             callable: setup.registry.callable().map(str::to_owned).collect(),
             registry: setup.registry,
             journal: setup.journal,
@@ -177,7 +188,7 @@ impl Environment {
     /// # Errors
     /// When the trace cannot be written; nothing more may run then.
     pub async fn call(&self, call: ToolCall, interrupt: &CancellationToken) -> Result<CallEnd, TraceError> {
-        let checked = self.check(&call).await?;
+        let checked = self.check(&call, interrupt).await?;
         self.journal.sync_beside();
         self.pass_and_run(&call, checked, &Batch::new(1, |_, _| false), 0, interrupt).await
     }
@@ -196,7 +207,11 @@ impl Environment {
         let sequential = calls.iter().filter_map(|call| self.registry.get(&call.name)).any(is_sequential);
         let mut checked = Vec::with_capacity(calls.len());
         for (number, call) in calls.iter().enumerate() {
-            checked.push(if number < MOST_CALLS { self.check(call).await? } else { self.close_surplus(call)? });
+            checked.push(if number < MOST_CALLS {
+                self.check(call, interrupt).await?
+            } else {
+                self.close_surplus(call)?
+            });
         }
         let sequential = sequential || !self.parallel;
         let batch = Batch::new(calls.len(), |call, before| sequential || must_follow(&checked[call], &checked[before]));
@@ -217,7 +232,7 @@ impl Environment {
         interrupt: &CancellationToken,
     ) -> Result<CallEnd, TraceError> {
         let passage = match checked {
-            Checked::Call(checked) => self.gate.pass(*checked, interrupt).await,
+            Checked::Call(checked, advice) => self.gate.pass(*checked, advice, interrupt).await,
             Checked::Closed(closed) => {
                 batch.place(number).await;
                 return Ok(closed);
@@ -271,37 +286,78 @@ impl Environment {
         &self.commands
     }
 
+    /// The hooks of this environment. The loop above asks them about what is no call.
+    pub fn hooks(&self) -> &Arc<Hooks> {
+        &self.hooks
+    }
+
     /// From the model's words to a call that can be decided on; a call that cannot be is closed here.
-    async fn check(&self, call: &ToolCall) -> Result<Checked, TraceError> {
+    async fn check(&self, call: &ToolCall, interrupt: &CancellationToken) -> Result<Checked, TraceError> {
         let Some(entry) = self.registry.get(&call.name) else {
             return self.close_unchecked(call, format!("Unknown tool: {}", bounded(&call.name)));
         };
-        match self.prepare(entry, call).await {
-            Ok(checked) => Ok(Checked::Call(Box::new(checked))),
+        let checked = match self.prepare(entry, call, None).await {
+            Ok(checked) => self.consult(entry, call, checked, interrupt).await,
+            Err(error) => Err(error),
+        };
+        match checked {
+            Ok((checked, advice)) => Ok(Checked::Call(Box::new(checked), advice)),
             Err(ToolError(reason)) => self.close_unchecked(call, reason),
         }
     }
 
-    async fn prepare(&self, entry: &Entry, call: &ToolCall) -> Result<CheckedCall, ToolError> {
+    /// Hooks speak of the call. Arguments that one of them changed are checked like the model's own, and it is that call which is decided
+    /// on.
+    async fn consult(
+        &self,
+        entry: &Entry,
+        call: &ToolCall,
+        checked: CheckedCall,
+        interrupt: &CancellationToken,
+    ) -> Result<(CheckedCall, Option<Advice>), ToolError> {
+        let heard = self.hooks.hear(Occasion::BeforeCall(&checked), interrupt).await;
+        let Some((args, hook)) = heard.input.filter(|(args, _)| args != checked.args()) else {
+            return Ok((checked, heard.advice));
+        };
+        let changed = ToolCall { arguments: Value::Object(args).to_string(), ..call.clone() };
+        let again = self.prepare(entry, &changed, Some((&hook, &checked))).await;
+        let again = again.map_err(|error| ToolError(format!("The hook {hook} changed the arguments. {error}")))?;
+        Ok((again, heard.advice))
+    }
+
+    /// `changed` names the hook whose arguments these are, where they are not the model's, and the call as the model wanted it.
+    async fn prepare(
+        &self,
+        entry: &Entry,
+        call: &ToolCall,
+        changed: Option<(&str, &CheckedCall)>,
+    ) -> Result<CheckedCall, ToolError> {
         let schema = entry
             .schema()
             .map_err(|reason| ToolError(format!("The tool {} cannot be called: {reason}", entry.spec.name)))?;
-        let checked =
+        let mut checked =
             args::check_mended(&entry.spec.name, schema, &call.arguments, &|args| entry.tool.mend(&entry.spec, args))
                 .map_err(ToolError)?;
         let cx = CheckContext { workspace: self.workspace.clone(), files: self.files.clone() };
         let prepared = caught(Box::pin(async { entry.tool.prepare(&checked.args, &cx).await }));
-        let prepared = tokio::time::timeout(LONGEST_PREPARE, prepared).await.map_err(|_| {
+        let mut prepared = tokio::time::timeout(LONGEST_PREPARE, prepared).await.map_err(|_| {
             ToolError(format!(
                 "The tool {} did not say within {LONGEST_PREPARE:?} what the call would do.",
                 entry.spec.name
             ))
         })??;
+        if let Some((hook, wanted)) = changed {
+            // Who decides sees it, and so does the model.
+            let what = format!("[arguments changed by the hook {hook}]");
+            prepared.summary = format!("{} {what}", prepared.summary);
+            checked.notes = [wanted.notes(), &checked.notes, &[what]].concat();
+        }
         Ok(CheckedCall::new(call.id.clone(), &entry.spec, checked.args, checked.notes, prepared))
     }
 
     async fn run(&self, permit: Permit, interrupt: &CancellationToken) -> Result<CallEnd, TraceError> {
-        let (call_id, notes) = (permit.call().id().to_owned(), permit.call().notes().to_vec());
+        let (call_id, mut notes) = (permit.call().id().to_owned(), permit.call().notes().to_vec());
+        let call = self.hooks.hear_of(HookEvent::PostToolUse).then(|| permit.call().clone());
         let Some(entry) = self.registry.get(permit.call().tool()) else {
             let text = format!("Unknown tool: {}", permit.call().tool());
             return self.close_unrun(&call_id, text, Ending::Denied);
@@ -325,9 +381,34 @@ impl Environment {
             commands: self.commands.clone(),
             callable: self.callable.clone(),
         };
-        let (ending, done) = race(entry, permit, cx, interrupt).await;
+        let (mut ending, done) = race(entry, permit, cx, interrupt).await;
+        if let Some(call) = call {
+            ending = self.hear_after(&call, &frame, &done, ending, &mut notes, interrupt).await;
+        }
         let output = frame.finish(&ending, notes, done)?;
         Ok(CallEnd::Closed(output, ending))
+    }
+
+    /// Hooks speak of a call that ran: what they say stands in its result, and one that blocks makes a success a failure.
+    async fn hear_after(
+        &self,
+        call: &CheckedCall,
+        frame: &CloseOut,
+        done: &Done,
+        ending: Ending,
+        notes: &mut Vec<String>,
+        interrupt: &CancellationToken,
+    ) -> Ending {
+        let (output, stop) = (frame.output(), ending.stop_reason());
+        let after = Occasion::AfterCall { call, output: &output, note: done.note.as_deref(), stop };
+        let heard = self.hooks.hear(after, interrupt).await;
+        notes.extend_from_slice(&heard.context);
+        let Some(reason) = heard.blocked() else { return ending };
+        notes.push(format!("[{reason}]"));
+        match ending {
+            Ending::Returned(StopReason::Completed) => Ending::Returned(StopReason::Failed),
+            worse => worse,
+        }
     }
 
     fn close_interrupted(&self, call_id: &str) -> Result<CallEnd, TraceError> {

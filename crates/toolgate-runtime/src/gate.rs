@@ -13,7 +13,7 @@ use toolgate_core::{
     approval::{ApprovalKey, ApprovalMode, ApprovalRequest, Basis, Decision, Offer, Reply, Source, Withdrawn},
     call::CheckedCall,
     message::{ApprovalDecided, ApprovalRequested, Event, Extra},
-    policy::{Facts, SandboxMode, Standing, Verdict, decide},
+    policy::{Advice, Facts, SandboxMode, Standing, Verdict, advised, decide},
 };
 
 use crate::{
@@ -85,17 +85,22 @@ impl Gate {
         Self { session, approver, journal, facts }
     }
 
-    /// Lets one call pass, or not. Exactly one decision is recorded, unless the question stays open; a run
+    /// Lets one call pass, or not; `advice` is what hooks said of it. Exactly one decision is recorded, unless the question stays open; a run
     /// that is stopped while a question stands records a deny.
     ///
     /// # Errors
     /// When the decision cannot be recorded: then nothing may run.
-    pub async fn pass(&self, call: CheckedCall, cancel: &CancellationToken) -> Result<Passage, TraceError> {
+    pub async fn pass(
+        &self,
+        call: CheckedCall,
+        advice: Option<Advice>,
+        cancel: &CancellationToken,
+    ) -> Result<Passage, TraceError> {
         let standing = self.standing().await;
-        match decide(&call, &standing, &self.facts) {
+        match self.judge(&call, &standing, advice.as_ref()) {
             Verdict::Allow(basis) => self.settle(call, standing.mode, Decision::by_rule(true, basis), None),
             Verdict::Deny(basis) => self.settle(call, standing.mode, Decision::by_rule(false, basis), None),
-            Verdict::Ask(basis, offers) => self.ask(call, standing, basis, offers, cancel).await,
+            Verdict::Ask(basis, offers) => self.ask(call, advice, standing, basis, offers, cancel).await,
         }
     }
 
@@ -118,6 +123,7 @@ impl Gate {
     async fn ask(
         &self,
         call: CheckedCall,
+        advice: Option<Advice>,
         standing: Standing,
         basis: Basis,
         offers: Vec<Offer>,
@@ -128,6 +134,8 @@ impl Gate {
             key: key.clone(),
             tool: call.tool().to_owned(),
             asker: None,
+            rule_names: call.rule_names().to_vec(),
+            args: call.args().clone(),
             summary: call.summary().to_owned(),
             preview: call.preview().map(|preview| preview.text.clone()),
             effects: call.effects().to_vec(),
@@ -147,7 +155,7 @@ impl Gate {
             biased;
             () = cancel.cancelled() => Answer::Interrupted,
             reply = unwound(Box::pin(async { self.approver.decide(&request).await })) => Answer::Reply(reply.unwrap_or_else(failed)),
-            judged = self.judged_again(&call, standing.version) => Answer::Judged(judged),
+            judged = self.judged_again(&call, advice.as_ref(), standing.version) => Answer::Judged(judged),
         };
         let decision = match answer {
             Answer::Reply(Reply::Decided(decision)) => decision,
@@ -167,11 +175,16 @@ impl Gate {
         let waited = u64::try_from(asked.elapsed().as_millis()).unwrap_or(u64::MAX);
         // Rules and mode may have changed while the question stood; what they deny now, a yes to the old question does not allow.
         let now = self.standing().await;
-        let decision = match decide(&call, &now, &self.facts) {
+        let decision = match self.judge(&call, &now, advice.as_ref()) {
             Verdict::Deny(basis) => Decision::by_rule(false, basis),
             _ => decision,
         };
         self.settle(call, now.mode, decision, Some(waited))
+    }
+
+    /// What rules, mode and hooks say together.
+    fn judge(&self, call: &CheckedCall, standing: &Standing, advice: Option<&Advice>) -> Verdict {
+        advised(decide(call, standing, &self.facts), advice, standing.mode)
     }
 
     /// Mode and rules in force. An approver that cannot say them allows nothing.
@@ -184,7 +197,7 @@ impl Gate {
     }
 
     /// Comes back when changed rules or a changed mode decide an open question by themselves.
-    async fn judged_again(&self, call: &CheckedCall, version: u64) -> Decision {
+    async fn judged_again(&self, call: &CheckedCall, advice: Option<&Advice>, version: u64) -> Decision {
         let mut seen = version;
         loop {
             tokio::time::sleep(LOOK_AGAIN).await;
@@ -192,7 +205,7 @@ impl Gate {
             if std::mem::replace(&mut seen, standing.version) == standing.version {
                 continue;
             }
-            match decide(call, &standing, &self.facts) {
+            match self.judge(call, &standing, advice) {
                 Verdict::Allow(basis) => return Decision::by_rule(true, basis),
                 Verdict::Deny(basis) => return Decision::by_rule(false, basis),
                 Verdict::Ask(..) => {}

@@ -4,7 +4,8 @@
 //!
 //! In reading order:
 //! * [`environment`]: the one door; the way of a call from top to bottom; `batch` and `race`: calls beside each other, and against limits;
-//! * [`gate`]: the only place that builds a [`gate::Permit`], without which nothing runs; [`approver`]: who is asked;
+//! * [`gate`]: the only place that builds a [`gate::Permit`], without which nothing runs; [`approver`]: who is asked; [`hooks`]: programs that may
+//!   object;
 //! * [`tool`]: what a tool is; [`registry`]: the tools that exist; [`tools`]: one file each; [`external`]: programs of the user's own;
 //! * [`output`]: the one writer of deltas and of the complete text; [`close_out`]: how a call ends;
 //! * [`process`]: commands and the supervisor that owns them; [`files`]: files and folders; [`edit`]: which bytes an edit means; [`diff`]: what changed in
@@ -21,6 +22,7 @@ pub mod environment;
 pub mod external;
 pub mod files;
 pub mod gate;
+pub mod hooks;
 pub mod ids;
 pub mod notice;
 pub mod output;

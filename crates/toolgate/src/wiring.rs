@@ -77,6 +77,7 @@ pub(crate) fn environment(wish: Wish, recorded: &Recorded, surroundings: &Surrou
         approver: wish.approver,
         journal: recorded.journal.clone(),
         commands,
+        hooks: Vec::new(),
         files: Arc::new(LocalFiles::new(&wish.workspace, surroundings.home())),
         workspace: wish.workspace,
         spills: Some(SpillFolder::new(recorded.spill_folder())),

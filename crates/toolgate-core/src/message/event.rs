@@ -24,6 +24,8 @@ payloads! {
         ApprovalDecision(ApprovalDecided) = "approval_decision",
         /// From here on the call may have changed the world.
         CallStarted(CallStarted) = "call_started",
+        /// A program beside the gate was asked.
+        Hook(HookAsked) = "hook",
         /// A command session's way: started, yielded, exited, killed.
         CommandSession(CommandSessionEvent) = "command_session",
         /// What confines commands, and how far.
@@ -162,6 +164,26 @@ payload! {
         /// One line for people.
         #[serde(default, skip_serializing_if = "Option::is_none")]
         summary: Option<String>,
+    }
+}
+
+payload! {
+    /// A program beside the gate was asked, and what it said.
+    HookAsked {
+        /// What it was asked about, such as `PreToolUse`.
+        hook_event_name: String,
+        /// What runs.
+        hook: String,
+        /// The call that it was asked about, if it was one.
+        #[serde(default, skip_serializing_if = "Option::is_none")]
+        tool_call_id: Option<String>,
+        /// `passed`, `allow`, `ask`, `deny`, `block`, `changed`, `stop` or `failed`.
+        outcome: String,
+        /// Why, in its words; what went wrong where it failed.
+        #[serde(default, skip_serializing_if = "Option::is_none")]
+        reason: Option<String>,
+        /// How long it took.
+        took_ms: u64,
     }
 }
 

@@ -3,6 +3,7 @@
 //! The order is hard gate > deny > ask > allow > mode, and the strictest part of a call decides for the whole.
 //! Policy reads effects; it never knows a tool by its name beyond the rule names that the tool declares.
 
+pub mod advice;
 pub mod command;
 pub mod rule;
 
@@ -15,6 +16,7 @@ use crate::{
     call::CheckedCall,
     tool::{Effect, Permission},
 };
+pub use advice::{Advice, advised};
 pub use rule::{Rule, RuleError, Tier};
 
 /// The rules of all layers, which add up: specificity and order never matter.

@@ -114,6 +114,13 @@ impl Sink {
         self.lock().close(notes)
     }
 
+    /// Ends the output before its notes are known. Returns the text so far.
+    pub(crate) fn end(&self) -> String {
+        let mut inner = self.lock();
+        inner.end();
+        inner.complete.clone()
+    }
+
     /// From now on, what comes is also kept for people, and each piece wakes who shows it.
     fn watch_live(&self, more: Arc<Notify>) {
         self.lock().live = Some(Live::new(more));
@@ -220,26 +227,34 @@ impl Inner {
     }
 
     fn close(&mut self, notes: &[String]) -> String {
-        if self.closed {
-            return self.complete.clone();
+        self.end();
+        let start = self.complete.len();
+        for note in notes {
+            self.new_line();
+            self.complete.push_str(&bounded(note));
+        }
+        if self.complete.is_empty() {
+            self.complete.push_str("[no output]");
+        }
+        self.emit_from(start);
+        self.complete.clone()
+    }
+
+    /// What is left of the output, and the marker where something was left out. Nothing is taken after it.
+    fn end(&mut self) {
+        if std::mem::replace(&mut self.closed, true) {
+            return;
         }
         let start = self.complete.len();
         if let Some((bytes, size)) = self.flood.take() {
             self.end_flood(bytes, size);
         }
         self.fold(Fold::finish);
-        let mut after = self.close_body();
-        after.extend(notes.iter().map(|note| bounded(note)));
-        for note in after {
+        for note in self.close_body() {
             self.new_line();
             self.complete.push_str(&note);
         }
-        if self.complete.is_empty() {
-            self.complete.push_str("[no output]");
-        }
-        self.closed = true;
         self.emit_from(start);
-        self.complete.clone()
     }
 
     fn new_line(&mut self) {

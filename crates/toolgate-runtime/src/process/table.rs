@@ -15,7 +15,7 @@ use toolgate_core::{
 };
 
 use super::{
-    Command, Living, Processes, Running, Size, StartError, Status, Stdio,
+    Command, Living, Processes, Running, Size, StartError, Status, Stdio, Unasked,
     command_env::EnvPolicy,
     login_env::{Captured, EnvSource},
     session::CommandSession,
@@ -246,6 +246,15 @@ impl CommandSessions {
     ) -> Result<Running, StartError> {
         let (processes, command) = self.once(shell, cwd).await?;
         processes.start(permit, command).await
+    }
+
+    /// Starts a hook, which no call asks for.
+    ///
+    /// # Errors
+    /// What, where and why, when it cannot start.
+    pub(crate) async fn start_hook(&self, shell: Shell<'_>, cwd: &Path) -> Result<Running, StartError> {
+        let (processes, command) = self.once(shell, cwd).await?;
+        processes.start_unasked(Unasked(command)).await
     }
 
     /// A command of one exchange, and what starts it.

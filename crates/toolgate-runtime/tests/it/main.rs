@@ -19,6 +19,7 @@ mod external;
 mod files;
 mod fuzz;
 mod own_executors;
+mod hooks;
 mod search;
 mod shells;
 mod supervisor;

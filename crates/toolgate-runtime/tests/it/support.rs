@@ -23,6 +23,7 @@ use toolgate_runtime::{
     environment::{CallEnd, Environment, MAX_PARALLEL, Setup},
     files::local::LocalFiles,
     gate::{Gate, Passage, Permit},
+    hooks::Hook,
     output::spill::SpillFolder,
     process::{
         Processes,
@@ -51,7 +52,7 @@ pub fn permit() -> Permit {
     let call = CheckedCall::new("c".into(), &spec, Args::new(), vec![], prepared);
     let cancel = CancellationToken::new();
     // Nobody is asked, so the first poll is the last.
-    let mut pass = pin!(gate.pass(call, &cancel));
+    let mut pass = pin!(gate.pass(call, None, &cancel));
     match pass.as_mut().poll(&mut Context::from_waker(Waker::noop())) {
         Poll::Ready(Ok(Passage::Permitted(permit))) => *permit,
         _ => panic!("the mode allow-all allows"),
@@ -136,6 +137,7 @@ pub struct Plan {
     pub programs: Vec<(&'static str, PathBuf)>,
     pub parallel: bool,
     pub max_parallel: usize,
+    pub hooks: Vec<Hook>,
 }
 
 impl Default for Plan {
@@ -156,6 +158,7 @@ impl Default for Plan {
             programs: Vec::new(),
             parallel: true,
             max_parallel: MAX_PARALLEL,
+            hooks: Vec::new(),
         }
     }
 }
@@ -217,6 +220,7 @@ impl House {
             files: Arc::new(LocalFiles::new(&workspace, home)),
             workspace,
             spills: Some(spills),
+            hooks: plan.hooks,
             parallel: plan.parallel,
             max_parallel: plan.max_parallel,
         });

@@ -95,6 +95,16 @@ fn event(event: &Event) -> (&'static str, String, String) {
         }
         Event::Abort(abort) => format!("abort: {}", abort.reason.as_deref().unwrap_or("no reason recorded")),
         Event::Sandbox(sandbox) => format!("sandbox tier {}, {}", sandbox.tier, sandbox.mode),
+        Event::Hook(hook) => {
+            let why = hook.reason.as_ref().map(|reason| format!(": {reason}")).unwrap_or_default();
+            format!(
+                "hook {} {} after {}: {}{why}",
+                hook.hook_event_name,
+                hook.hook,
+                duration(hook.took_ms),
+                hook.outcome
+            )
+        }
         Event::CommandSession(session) => {
             let detail = session.detail.as_ref().map(|detail| format!(": {detail}")).unwrap_or_default();
             format!("command {} {}{detail}", session.process_id, session.state)
