@@ -52,6 +52,17 @@ impl Surroundings {
         })
     }
 
+    /// Where a program is that a file names: a bare word is looked for on PATH, a path leads on from the file's folder.
+    pub(crate) fn program_from(&self, folder: &Path, written: &str) -> Option<PathBuf> {
+        if !written.contains('/') {
+            return self.program(written);
+        }
+        match written.strip_prefix("~/") {
+            Some(rest) => self.home().map(|home| home.join(rest)),
+            None => Some(folder.join(written)),
+        }
+    }
+
     /// Everything, for commands.
     pub(crate) fn vars(&self) -> Vec<(OsString, OsString)> {
         self.vars.clone()

@@ -77,7 +77,7 @@ pub(crate) fn environment(wish: Wish, recorded: &Recorded, surroundings: &Surrou
         approver: wish.approver,
         journal: recorded.journal.clone(),
         commands,
-        hooks: Vec::new(),
+        hooks: settings.hooks.iter().map(|configured| configured.hook(surroundings)).collect(),
         files: Arc::new(LocalFiles::new(&wish.workspace, surroundings.home())),
         workspace: wish.workspace,
         spills: Some(SpillFolder::new(recorded.spill_folder())),

@@ -7,6 +7,7 @@
 //! provider refuses for ever (`quarantine`).
 
 mod compaction;
+mod hooked;
 mod quarantine;
 mod steering;
 
@@ -160,6 +161,12 @@ pub struct Session {
     steering: Steering,
     announced: bool,
     started: bool,
+    /// Whether it goes on from a trace.
+    resumed: bool,
+    /// Whether hooks know of it.
+    greeted: bool,
+    /// What hooks want the model to know and it was not told yet.
+    unsaid: Vec<String>,
 }
 
 /// How a run ended.
@@ -192,6 +199,8 @@ pub enum RunStatus {
     Failed(ProviderError),
     /// A person stopped it.
     Interrupted,
+    /// A hook stopped it, or did not let it begin; why.
+    Stopped(String),
 }
 
 impl RunStatus {
@@ -202,7 +211,7 @@ impl RunStatus {
             Self::Waiting(_) => "waiting",
             Self::Limit(_) => "limit",
             Self::Failed(_) => "failed",
-            Self::Interrupted => "aborted",
+            Self::Interrupted | Self::Stopped(_) => "aborted",
         }
     }
 }
@@ -236,6 +245,7 @@ impl Session {
         let mut session = Self::new(setup, rebuilt.take_history());
         (session.used, session.last, session.turns) = (rebuilt.usage, rebuilt.last_request, rebuilt.turns);
         session.ids.extend(rebuilt.ids);
+        session.resumed = true;
         if !open.is_empty() {
             session.reopen(open);
         }
@@ -315,17 +325,15 @@ impl Session {
             steering: Steering::default(),
             announced: false,
             started: false,
+            resumed: false,
+            greeted: false,
+            unsaid: Vec::new(),
         }
     }
 
     /// The door that its calls go through.
     pub fn environment(&self) -> &Arc<Environment> {
         &self.setup.environment
-    }
-
-    /// Ends whatever its commands left running.
-    pub async fn close(&self) {
-        self.setup.environment.close().await;
     }
 
     /// Speaks into its runs from outside.
@@ -358,6 +366,8 @@ impl Session {
     pub async fn run(&mut self, prompt: Option<&str>, interrupt: &CancellationToken) -> Result<RunEnd, TraceError> {
         let mut progress = Progress::default();
         self.steering.open();
+        // What a hook ended an earlier run for is not to end this one.
+        self.setup.environment.hooks().take_stop();
         let status = self.advance(prompt, interrupt, &mut progress).await;
         let unheard = self.steering.close();
         let status = status?;
@@ -367,6 +377,7 @@ impl Session {
                 self.abort("aborted by user".into())?;
             }
             RunStatus::Failed(error) => self.abort(format!("llm request error: {error}"))?,
+            RunStatus::Stopped(reason) => self.abort(format!("stopped by a hook: {reason}"))?,
             RunStatus::Completed | RunStatus::Waiting(_) | RunStatus::Limit(_) => {}
         }
         let Progress { turns, text, stop } = progress;
@@ -387,6 +398,9 @@ impl Session {
         interrupt: &CancellationToken,
         progress: &mut Progress,
     ) -> Result<RunStatus, TraceError> {
+        if let Some(end) = self.greet(interrupt).await {
+            return Ok(end);
+        }
         if !self.open.is_empty() {
             self.announce()?;
             let open = std::mem::take(&mut self.open);
@@ -397,14 +411,18 @@ impl Session {
             && let Some(end) = ended_by(self.shorten(reason, interrupt).await?)
         {
             // The prompt is kept for the next run, as everything that was said is.
-            prompt.map(|prompt| self.say(prompt)).transpose()?;
+            if let Some(prompt) = prompt {
+                self.take_prompt(prompt, interrupt).await?;
+            }
             return Ok(end);
         }
-        if let Some(prompt) = prompt {
-            self.say(prompt)?;
+        if let Some(prompt) = prompt
+            && let Some(end) = self.take_prompt(prompt, interrupt).await?
+        {
+            return Ok(end);
         }
         self.announce()?;
-        let (mut pauses, mut overflowed) = (0, false);
+        let (mut pauses, mut overflowed, mut kept) = (0, false, 0);
         loop {
             if interrupt.is_cancelled() {
                 return Ok(RunStatus::Interrupted);
@@ -419,9 +437,14 @@ impl Session {
                 return Ok(end);
             }
             self.tell_notices()?;
+            let mut end = None;
             for said in self.steering.take() {
-                self.say(&said)?;
+                end = end.or(self.take_prompt(&said, interrupt).await?);
             }
+            if let Some(end) = end {
+                return Ok(end);
+            }
+            self.tell_context()?;
             progress.turns += 1;
             let answered = match self.answer(interrupt).await? {
                 TurnEnd::Answered(answered) => answered,
@@ -461,7 +484,10 @@ impl Session {
                 if (stop == Stop::Pause && pauses <= MAX_PAUSES) || more_to_hear {
                     continue;
                 }
-                return Ok(RunStatus::Completed);
+                match self.stop_or_go_on(&progress.text, &mut kept, interrupt).await? {
+                    Some(end) => return Ok(end),
+                    None => continue,
+                }
             }
             self.batch = calls.iter().map(|call| call.id.clone()).collect();
             let (cut, whole): (Vec<_>, Vec<_>) = calls
@@ -470,6 +496,9 @@ impl Session {
             self.refuse(&cut)?;
             if let Some(waiting) = self.call(whole, interrupt).await? {
                 return Ok(RunStatus::Waiting(waiting));
+            }
+            if let Some(end) = self.stopped() {
+                return Ok(end);
             }
         }
     }

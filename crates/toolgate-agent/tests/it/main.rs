@@ -3,6 +3,7 @@
 
 mod examples;
 mod histories;
+mod hooks;
 mod provider;
 mod recordings;
 mod replay;

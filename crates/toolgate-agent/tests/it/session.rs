@@ -34,7 +34,7 @@ use toolgate_runtime::{
 };
 
 /// One answer of the part.
-enum Line {
+pub enum Line {
     /// It says something, and calls the tool with these ids.
     Says(&'static str, &'static [&'static str]),
     /// The same, with a stop reason of its own and the tokens of the request.
@@ -47,14 +47,14 @@ enum Line {
 
 /// A model that plays a part and remembers what it was asked.
 #[derive(Clone, Default)]
-struct Part {
-    lines: Arc<Mutex<VecDeque<Line>>>,
-    asked: Arc<Mutex<Vec<Asked>>>,
+pub struct Part {
+    pub lines: Arc<Mutex<VecDeque<Line>>>,
+    pub asked: Arc<Mutex<Vec<Asked>>>,
 }
 
 #[derive(Clone)]
-struct Asked {
-    history: Vec<ModelMessage>,
+pub struct Asked {
+    pub history: Vec<ModelMessage>,
     max_tokens: Option<u64>,
 }
 
@@ -184,23 +184,26 @@ pub fn setup(
     file: TraceFile,
     options: RunOptions,
 ) -> SessionSetup {
+    around(provider, house(folder, steering, file), options)
+}
+
+/// The session around an environment of these parts.
+pub fn around(provider: Arc<dyn Provider>, house: Setup, options: RunOptions) -> SessionSetup {
+    let (journal, workspace) = (house.journal.clone(), house.workspace.root().display().to_string());
+    let environment = Arc::new(Environment::new(house));
+    let system = "Be brief.".into();
+    SessionSetup { id: "s".into(), provider, environment, journal, system, workspace, is_child: false, options }
+}
+
+/// One tool, and every call allowed.
+pub fn house(folder: &tempfile::TempDir, steering: &Arc<Mutex<Option<Steering>>>, file: TraceFile) -> Setup {
     let workspace = Workspace::open(folder.path()).unwrap();
     let journal = Arc::new(Journal::new(Some(file), Arc::new(Unwatched)));
     let mut registry = Registry::default();
     let parameters = json!({ "type": "object", "properties": { "say": { "type": "string" } } });
     registry.add(Arc::new(Echo(ToolSpec::new("echo", "", parameters), steering.clone()))).unwrap();
     let approver = Arc::new(Unattended::new(ApprovalMode::AllowAll, Policy::default(), OnAsk::Deny));
-    let environment = Environment::new(Setup { registry, approver, journal: journal.clone(), ..Setup::new(workspace) });
-    SessionSetup {
-        id: "s".into(),
-        provider,
-        environment: Arc::new(environment),
-        journal,
-        system: "Be brief.".into(),
-        workspace: folder.path().display().to_string(),
-        is_child: false,
-        options,
-    }
+    Setup { registry, approver, journal, ..Setup::new(workspace) }
 }
 
 fn failure(class: ErrorClass, status: u16) -> ProviderError {
@@ -208,7 +211,7 @@ fn failure(class: ErrorClass, status: u16) -> ProviderError {
 }
 
 /// A history in words: who, and what.
-fn words(history: &[ModelMessage]) -> Vec<String> {
+pub fn words(history: &[ModelMessage]) -> Vec<String> {
     let one = |message: &ModelMessage| match message {
         ModelMessage::Text(text) if text.role == Role::Assistant => format!("said {}", text.text),
         ModelMessage::Text(text) => text.text.clone(),

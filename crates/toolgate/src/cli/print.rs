@@ -214,6 +214,12 @@ impl Notices {
                 (status, None) => format!("the conversation stays as it is ({status})"),
                 (status, Some(error)) => format!("the conversation stays as it is ({status}): {error}"),
             }),
+            Event::Hook(hook) => match (hook.outcome.as_str(), &hook.reason) {
+                ("failed", Some(reason)) => Some(format!("hook {}: {reason}", hook.hook)),
+                // What a hook wants people to know, where it decided nothing.
+                ("passed", Some(message)) => Some(message.clone()),
+                _ => None,
+            },
             Event::CommandSession(command) => match command.state.as_str() {
                 "yielded" => {
                     self.beside.insert(command.process_id.clone());

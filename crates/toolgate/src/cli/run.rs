@@ -99,7 +99,7 @@ impl Run {
             if let Some(warning) = conversation.warning() {
                 print::to_person(&warning);
             }
-            conversation.environment.close().await;
+            conversation.session.close().await;
             let end = end?;
             conversation.seal(&end)?;
             Ok((end, conversation.entry().clone(), deadline.passed()))
@@ -199,6 +199,7 @@ impl Run {
                 let why = limit.unwrap_or_else(|| "interrupted".into());
                 (INTERRUPTED, Some(format!("{why}; -c goes on from here")))
             }
+            RunStatus::Stopped(reason) => (RUN_FAILED, Some(format!("stopped: {reason}"))),
         };
         if let Some(line) = line {
             print::to_person(&line);

@@ -1,9 +1,6 @@
 //! Programs of the user's own as tools: their declarations, where their programs are, and the tools that come of them.
 
-use std::{
-    path::{Path, PathBuf},
-    sync::Arc,
-};
+use std::{path::Path, sync::Arc};
 
 use toolgate_runtime::{
     external::{Declaration, ExternalTool},
@@ -62,21 +59,10 @@ impl External {
     pub(crate) fn tool(&self, surroundings: &Surroundings) -> Result<Declared, String> {
         let name = &self.declaration.name;
         let written = self.declaration.command.first().map_or("", String::as_str);
-        let program = self.program(written, surroundings);
+        let program = surroundings.program_from(self.folder.as_deref().unwrap_or(Path::new("/")), written);
         let program = program.ok_or_else(|| format!("{name} needs {written} on PATH"))?;
         let tool = ExternalTool::new(&self.declaration, program).map_err(|wrong| format!("{name}: {wrong}"))?;
         let spec = tool.spec().clone();
         Ok((Arc::new(tool), spec))
-    }
-
-    /// Where the program is: a bare word is looked for on PATH, a path leads on from the folder of the file that holds it.
-    fn program(&self, written: &str, surroundings: &Surroundings) -> Option<PathBuf> {
-        if !written.contains('/') {
-            return surroundings.program(written);
-        }
-        match written.strip_prefix("~/") {
-            Some(rest) => surroundings.home().map(|home| home.join(rest)),
-            None => Some(self.folder.as_deref().unwrap_or(Path::new("/")).join(written)),
-        }
     }
 }

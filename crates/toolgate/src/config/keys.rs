@@ -3,7 +3,7 @@
 use toolgate_core::policy::Tier;
 
 use super::{
-    external,
+    external, hooks,
     layers::Source,
     node::{Kind, Node},
     rules,
@@ -366,13 +366,16 @@ pub(crate) const KEYS: &[Key] = &[
     },
     Key {
         path: "hooks",
-        takes: "list",
+        takes: "map of lists by event: `SessionStart`, `UserPromptSubmit`, `PreToolUse`, `PermissionRequest`, `PostToolUse`, `Stop`, `SessionEnd`",
         default: "none",
-        means: "Programs beside the gate. They are not built yet, and any is refused.",
-        example: "hooks: []\n",
+        means: "Programs of your own that are asked before a call, a question, a prompt or an end, and may object; `docs/tools.md` is a guide. `command` is a line of shell, or a list of a program and its arguments (found as in `tools.external`). `matcher` holds the names of tools, or of their rules, with `|` between them and `*` for any letters; all without it. `timeout` is in seconds (60 without it). `on_failure` says what a crash, a late answer or one that cannot be understood means: `block` (the default of `PreToolUse` and `UserPromptSubmit`) or `continue` (of the others). The nested form of other programs, a `matcher` with a list `hooks`, is read too. Hooks of all layers add up and are asked in their order; those of a project only where it is trusted.",
+        example: "hooks:\n  PreToolUse:\n    - matcher: Bash\n      command: ~/bin/check-command\n      timeout: 10\n  Stop:\n    - command: make -s check >&2 || exit 2\n      timeout: 300\n",
         flag: None,
         variable: None,
-        set: |to, node, _| store(&mut to.hooks, Ok(!node.is_empty())),
+        set: |to, node, from| {
+            to.hooks.extend(hooks::read(node, from)?);
+            Ok(())
+        },
     },
 ];
 

@@ -13,6 +13,7 @@ use super::{
     keys::{KEYS, Key},
     node::{Kind, Node},
     penguin,
+    selection::may_be_in_a_rule,
     settings::{Settings, Trust},
     wrong::{Wrong, instead},
 };
@@ -172,6 +173,13 @@ pub(crate) fn load(given: &Given, workspace: &Path, surroundings: &Surroundings)
     }
     if let Some(managed) = &managed {
         settings.take(managed, |_| true)?;
+    }
+    let known = |name: &str| may_be_in_a_rule(name) || settings.tools.own_names.iter().any(|own| own == name);
+    for hook in &settings.hooks {
+        let unknown = hook.unknown_names(&known);
+        let note =
+            |name| format!("{}: the matcher's `{name}` is no tool, so the hook is never asked for it", hook.place());
+        settings.notes.extend(unknown.map(note));
     }
     let missing = settings.tools.builtin.missing().join(", ");
     if !missing.is_empty() {

@@ -10,6 +10,7 @@
 
 mod external;
 mod files;
+mod hooks;
 mod keys;
 mod layers;
 mod node;

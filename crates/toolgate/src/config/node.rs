@@ -109,11 +109,6 @@ impl Node {
         }
     }
 
-    /// Whether it is a list or a map with nothing in it.
-    pub(crate) fn is_empty(&self) -> bool {
-        matches!(self.kind, Kind::List(_) | Kind::Map(_)) && self.items().is_empty() && self.entries().is_empty()
-    }
-
     /// The values of a list; none of anything else.
     pub(crate) fn items(&self) -> &[Self] {
         match &self.kind {

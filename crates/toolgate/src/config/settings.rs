@@ -16,6 +16,7 @@ use toolgate_runtime::{environment::MAX_PARALLEL, process::command_env::is_secre
 
 use super::{
     external::External,
+    hooks::Configured,
     layers::Record,
     rules::RuleTest,
     selection::{Declared, Selection},
@@ -43,7 +44,8 @@ pub(crate) struct Settings {
     pub(crate) env: Env,
     pub(crate) login_shell: LoginUse,
     pub(crate) trust: Trust,
-    pub(crate) hooks: bool,
+    /// Programs beside the gate, of all layers.
+    pub(crate) hooks: Vec<Configured>,
     /// Providers' keys from the file of keys.
     pub(crate) keys: BTreeMap<String, String>,
     /// What people should know about how this came to be; one sentence each.
@@ -246,12 +248,6 @@ impl Settings {
                 "permissions.policy",
                 "the policy token-allowlist is not built yet",
                 "leave the key out, or write `rules`",
-            ),
-            (
-                self.hooks,
-                "hooks",
-                "hooks are not built yet, and a check that does not run must not be counted on",
-                "leave the key out",
             ),
         ];
         match refused.into_iter().find(|(wanted, ..)| *wanted) {

@@ -156,7 +156,24 @@ fn what_is_wrong_is_named_with_its_line_and_a_next_step() {
         ("sandbox:\n  mode: read-only\n", 2, "there is no sandbox yet"),
         ("sandbox:\n  required: true\n", 2, "there is no sandbox yet"),
         ("network: [example.com]\n", 1, "could hold the network back"),
-        ("hooks:\n  - run: x\n", 1, "hooks are not built yet"),
+        ("hooks:\n  - run: x\n", 2, "a map of lists by event belongs there"),
+        ("hooks:\n  PreTooluse: []\n", 2, "did you mean `PreToolUse`?"),
+        ("hooks:\n  PreToolUse:\n    - matcher: Bash\n", 3, "PreToolUse: the key `command` is missing"),
+        ("hooks:\n  PreToolUse:\n    - command: x\n      timeouts: 1\n", 4, "did you mean `timeout`?"),
+        ("hooks:\n  PreToolUse:\n    - command: \"\"\n", 3, "command: a line of shell belongs there"),
+        ("hooks:\n  PreToolUse:\n    - {command: x, timeout: 0}\n", 3, "seconds from above 0"),
+        ("hooks:\n  PreToolUse:\n    - {command: x, on_failure: ignore}\n", 3, "`ignore`"),
+        (
+            "hooks:\n  PreToolUse:\n    - {command: x, matcher: \"read,write\"}\n",
+            3,
+            "matcher: `read,write` is no name of a tool",
+        ),
+        ("hooks:\n  Stop:\n    - {command: x, matcher: read}\n", 3, "a matcher counts for nothing here"),
+        (
+            "hooks:\n  PreToolUse:\n    - matcher: Bash\n      hooks:\n        - {type: prompt, command: x}\n",
+            5,
+            "`prompt`",
+        ),
         ("permissions:\n  policy: token-allowlist\n", 2, "is not built yet"),
         ("tools:\n  external:\n    - {name: a, description: A}\n", 3, "the key `command` is missing"),
         (
@@ -231,6 +248,33 @@ fn a_program_of_ones_own_is_a_tool() {
     let setting = Setting::user(&declared("mine", "no-such-program"));
     let (code, _, err) = setting.run(&["config", "check"]);
     assert!(code == 0 && err.contains("mine needs no-such-program on PATH"), "{code} {err}");
+}
+
+/// A hook guards a call, whichever layer it is from; a project brings none by itself, and a name that means no tool is pointed out.
+#[test]
+fn hooks_of_all_layers_are_asked() {
+    let line = r#"echo \"no: $(cat | grep -o '\"tool_input\":{[^}]*}')\" >&2; exit 2"#;
+    let guard = |matcher: &str| format!("hooks:\n  PreToolUse:\n    - matcher: {matcher}\n      command: \"{line}\"\n");
+    let call = |setting: &Setting, args: &[&str]| {
+        setting.run(&[&["call", "exec_command", r#"{"cmd":"touch made"}"#], args].concat())
+    };
+    let setting = Setting::user(&guard("Bash"));
+    let (code, out, err) = call(&setting, &[]);
+    assert!(code == 4 && out.contains(r#"config.yaml:3): no: "tool_input":{"cmd":"touch made"}"#), "{code} {out}{err}");
+    assert!(!setting.place.work().join("made").exists());
+
+    let nested = "hooks:\n  PreToolUse:\n    - matcher: \"exec_.*\"\n      hooks:\n        - type: command\n          command: [./guard.sh]\n";
+    let setting = Setting::user("hooks:\n  PreToolUse:\n    - command: \"true\"\n");
+    setting.project(nested);
+    let script = write(&setting.place.work().join(".toolgate/guard.sh"), "#!/bin/sh\necho project >&2; exit 2\n");
+    std::fs::set_permissions(script, PermissionsExt::from_mode(0o755)).unwrap();
+    let (code, _, err) = call(&setting, &[]);
+    assert!(code == 0 && err.contains("not trusted"), "{err}");
+    let (code, out, _) = call(&setting, &["--trust"]);
+    assert!(code == 4 && out.ends_with("config.yaml:5): project\n"), "both layers' hooks are asked: {out}");
+
+    let (code, _, err) = Setting::user(&guard("exec_comand|mine*")).run(&["config", "check"]);
+    assert!(code == 0 && err.contains("config.yaml:3: the matcher's `exec_comand` is no tool"), "{err}");
 }
 
 #[test]

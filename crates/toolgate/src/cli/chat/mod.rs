@@ -344,7 +344,7 @@ impl Having<'_> {
     /// The session that is on is over: what it started ends, and its record is sealed.
     async fn end(&mut self) -> Result<(), Failure> {
         let Some(mut conversation) = self.conversation.take() else { return Ok(()) };
-        conversation.environment.close().await;
+        conversation.session.close().await;
         conversation.keep_mode(self.talk.attendant.desk.mode());
         let status = self.last.take().map_or("completed", |end| end.status.as_str());
         conversation.close(status)?;
@@ -375,5 +375,6 @@ fn outcome(end: &RunEnd) -> (u8, Option<String>) {
         RunStatus::Limit(limit) => (LIMIT, Some(format!("stopped after {limit} model requests (--max-turns)"))),
         RunStatus::Failed(error) => (RUN_FAILED, Some(format!("error: {error}\nhint: {}", error.hint()))),
         RunStatus::Interrupted => (INTERRUPTED, Some("stopped; say how to go on".into())),
+        RunStatus::Stopped(reason) => (RUN_FAILED, Some(format!("stopped: {reason}"))),
     }
 }
