@@ -2,7 +2,7 @@
 
 use tokio_util::sync::CancellationToken;
 use toolgate_core::{
-    message::{ModelMessage, Role, Text},
+    message::{Role, Text},
     outcome::StopReason,
 };
 use toolgate_runtime::{
@@ -22,7 +22,7 @@ impl Session {
             return None;
         }
         let source = if self.resumed { "resume" } else { "startup" };
-        let heard = self.hear(Occasion::SessionStart(source), interrupt).await;
+        let heard = self.ask_hooks(Occasion::SessionStart(source), interrupt).await;
         let ends = self.heed(heard);
         self.greeted = ends.is_none();
         ends
@@ -34,7 +34,7 @@ impl Session {
         prompt: &str,
         interrupt: &CancellationToken,
     ) -> Result<Option<RunStatus>, TraceError> {
-        let heard = self.hear(Occasion::Prompt(prompt), interrupt).await;
+        let heard = self.ask_hooks(Occasion::Prompt(prompt), interrupt).await;
         let ends = self.heed(heard);
         if ends.is_none() {
             self.say(prompt)?;
@@ -50,7 +50,7 @@ impl Session {
         interrupt: &CancellationToken,
     ) -> Result<Option<RunStatus>, TraceError> {
         let stop = Occasion::Stop { again: *kept > 0, text };
-        let heard = self.hear(stop, interrupt).await;
+        let heard = self.ask_hooks(stop, interrupt).await;
         if let Some(reason) = heard.stop {
             return Ok(Some(RunStatus::Stopped(reason)));
         }
@@ -72,25 +72,21 @@ impl Session {
     /// Says what hooks want the model to know. Not between a call and its result.
     pub(super) fn tell_context(&mut self) -> Result<(), TraceError> {
         for context in std::mem::take(&mut self.unsaid) {
-            let text = Text {
-                sender: Some(FROM_TOOLGATE.into()),
-                ..Text::new(Role::User, format!("[from a hook]\n{context}"), StopReason::Completed)
-            };
-            let message = ModelMessage::Text(text);
-            self.setup.journal.record(message.clone())?;
-            self.history.push(message.cleaned());
+            let sender = Some(FROM_TOOLGATE.to_owned());
+            let text = format!("[from a hook]\n{context}");
+            self.hear(Text { sender, ..Text::new(Role::User, text, StopReason::Completed) })?;
         }
         Ok(())
     }
 
     /// Tells hooks that the session is over, then ends whatever its commands left running.
     pub async fn close(&self) {
-        self.hear(Occasion::SessionEnd("exit"), &CancellationToken::new()).await;
+        self.ask_hooks(Occasion::SessionEnd("exit"), &CancellationToken::new()).await;
         self.setup.environment.close().await;
     }
 
     /// Hooks hear of the session that a person has. A subagent's is its parent's work, of which they hear as calls.
-    async fn hear(&self, occasion: Occasion<'_>, interrupt: &CancellationToken) -> Heard {
+    async fn ask_hooks(&self, occasion: Occasion<'_>, interrupt: &CancellationToken) -> Heard {
         match self.setup.is_child {
             true => Heard::default(),
             false => self.setup.environment.hooks().hear(occasion, interrupt).await,

@@ -329,6 +329,7 @@ fn ended(end: Result<RunEnd, String>, anything: bool) -> Ended {
         Ok(RunStatus::Limit(limit)) => Ended::Aborted(format!("it reached its limit of {limit} model requests")),
         Ok(RunStatus::Interrupted) => Ended::Aborted("it was stopped".into()),
         Ok(RunStatus::Failed(error)) => Ended::Failed(error.to_string()),
+        Ok(RunStatus::Stopped(reason)) => Ended::Failed(format!("stopped: {reason}")),
         Err(error) => Ended::Failed(error),
     }
 }
