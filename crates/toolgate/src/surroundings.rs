@@ -59,7 +59,7 @@ impl Surroundings {
         }
         match written.strip_prefix("~/") {
             Some(rest) => self.home().map(|home| home.join(rest)),
-            None => Some(folder.join(written)),
+            None => Some(folder.join(written.trim_start_matches("./"))),
         }
     }
 

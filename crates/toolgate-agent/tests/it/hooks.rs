@@ -237,11 +237,16 @@ async fn a_hook_may_keep_the_model_going_but_not_for_ever() {
 #[tokio::test]
 async fn a_hook_that_ends_the_run_at_a_call_ends_it_with_the_result_in_place() {
     let ends = json!({"continue": false, "stopReason": "enough"});
-    let mut play = Play::new(vec![Line::Says("", &["a"]), Line::Says("fine", &[])], &[(HookEvent::PreToolUse, ends)]);
-    let end = play.run("go").await;
-    assert!(matches!(&end.status, RunStatus::Stopped(reason) if reason.ends_with(": enough")), "{:?}", end.status);
-    assert_eq!(play.heard().len(), 1);
-    play.run("go on").await;
-    let heard = play.heard();
-    assert!(heard[1][2].starts_with("output Tool call denied by policy: the hook "), "{:?}", heard[1]);
+    for (event, result) in [
+        (HookEvent::PreToolUse, "output Tool call denied by policy: the hook "),
+        (HookEvent::PostToolUse, "output echo a\n[the hook "),
+    ] {
+        let mut play = Play::new(vec![Line::Says("", &["a"]), Line::Says("fine", &[])], &[(event, ends.clone())]);
+        let end = play.run("go").await;
+        assert!(matches!(&end.status, RunStatus::Stopped(reason) if reason.ends_with(": enough")), "{:?}", end.status);
+        assert_eq!(play.heard().len(), 1);
+        play.run("go on").await;
+        let heard = play.heard();
+        assert!(heard[1][2].starts_with(result), "{:?}", heard[1]);
+    }
 }

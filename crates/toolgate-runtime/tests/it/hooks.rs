@@ -238,6 +238,18 @@ async fn hooks_are_told_what_they_are_asked_about_and_only_what_is_theirs() {
 }
 
 #[tokio::test]
+async fn hooks_find_recorded_what_came_before() {
+    // What was said between the call and its start stands in the trace when the later hook is asked, and its own word after that.
+    let early = hook(PreToolUse, "exit 0");
+    let late = hook(
+        PostToolUse,
+        r#"trace=$(sed 's/.*"transcript_path":"\([^"]*\)".*/\1/'); grep -q '"type":"hook"' "$trace" && grep -q '"type":"call_started"' "$trace" || exit 2"#,
+    );
+    let case = Case::new(ApprovalMode::AllowAll, &[], vec![early, late], "echo ran").await;
+    assert_eq!((case.output.output.as_str(), case.outcomes().len()), ("ran\n", 2));
+}
+
+#[tokio::test]
 async fn an_interrupt_does_not_wait_for_a_hook() {
     let house = Arc::new(House::build(Plan { hooks: vec![hook(PreToolUse, "exec sleep 600.875")], ..Plan::default() }));
     let (interrupt, calling) = (house.interrupt.clone(), house.clone());

@@ -12,6 +12,7 @@ mod chat;
 mod cli;
 mod config;
 mod files;
+mod guide;
 mod kill;
 mod pty;
 mod subagents;
