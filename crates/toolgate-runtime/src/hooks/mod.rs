@@ -155,7 +155,7 @@ pub enum HookCommand {
 
 impl HookCommand {
     /// Its beginning, for people.
-    fn shown(&self) -> String {
+    pub fn shown(&self) -> String {
         let whole = match self {
             Self::Line(line) => line.split_whitespace().collect::<Vec<_>>().join(" "),
             Self::Program(argv) => argv.join(" "),

@@ -277,6 +277,35 @@ fn hooks_of_all_layers_are_asked() {
     assert!(code == 0 && err.contains("config.yaml:3: the matcher's `exec_comand` is no tool"), "{err}");
 }
 
+/// Hooks around a run: what they add is heard, what they block is told with an exit code, and the trace shows each of them.
+#[test]
+fn hooks_hear_a_run_from_its_prompt_to_its_end() {
+    let hooks = "hooks:\n  UserPromptSubmit:\n    - command: grep -q '\"prompt\":\"go\"' && echo be quick || { echo only go >&2; exit 2; }\n  \
+                 Stop:\n    - command: exit 1\n  SessionEnd:\n    - command: touch over\n";
+    let setting = Setting::user(hooks);
+    let script = setting.place.script(&json!([{ "text": "one" }]));
+    let run = |prompt: &str| setting.run(&["run", prompt, "--api", "script", "--model", &script]);
+    let (code, out, err) = run("go");
+    assert!(code == 0 && out == "one\n", "{out}{err}");
+    assert!(
+        err.contains("hook exit 1 (") && err.contains("it failed: exit code 1"),
+        "people are told of a failure: {err}"
+    );
+    assert!(setting.place.work().join("over").exists());
+    let (code, shown, _) = setting.run(&["trace", "show", setting.place.trace().to_str().unwrap()]);
+    assert!(code == 0 && shown.contains("[from a hook]") && shown.contains("be quick"), "{shown}");
+    for part in ["hook UserPromptSubmit grep", "hook Stop exit 1", "hook SessionEnd touch over"] {
+        assert!(shown.contains(part), "{part}: {shown}");
+    }
+    let (code, out, err) = run("stay");
+    assert!(
+        code == 1 && out.is_empty() && err.contains("stopped: the hook ") && err.contains(": only go"),
+        "{out}{err}"
+    );
+    let (_, doctor, _) = setting.run(&["doctor"]);
+    assert!(doctor.contains("Stop: exit 1 ("), "{doctor}");
+}
+
 #[test]
 fn what_is_no_file_of_text_is_refused_and_what_is_not_there_is_not() {
     let file = ".config/toolgate/config.yaml";
