@@ -6,7 +6,7 @@ use toolgate_runtime::{
     external::{Declaration, ExternalTool},
     registry::named,
     tool::Tool,
-    tools::{NOT_BUILT, builtin},
+    tools::NOT_BUILT,
 };
 
 use super::{
@@ -15,7 +15,7 @@ use super::{
     selection::Declared,
     wrong::Wrong,
 };
-use crate::surroundings::Surroundings;
+use crate::{surroundings::Surroundings, tools::builtin};
 
 /// A program as a tool, as a file declares it.
 #[derive(Debug, Clone)]

@@ -240,6 +240,16 @@ fn a_program_of_ones_own_is_a_tool() {
     let (code, out, _) = call(&["theirs", "{}", "--trust"]);
     assert!(code == 4 && out.contains("denied by policy"), "the user's rule speaks of the project's tool: {out}");
 
+    for (tools, there) in [
+        ("--tools=read", false),
+        ("--tools=read,mine", true),
+        ("--tools=minimal", true),
+        ("--tools=read-only", false),
+        ("--no-tools", false),
+    ] {
+        let out = call(&["mine", "{}", tools]).1;
+        assert_eq!(!out.contains("Unknown tool"), there, "{tools}: {out}");
+    }
     let listed = setting.run(&["tools", "--json"]).1;
     let listed: Value = serde_json::from_str(&listed).unwrap();
     assert!(listed["tools"].as_array().unwrap().iter().any(|tool| tool["name"] == "mine" && tool["offered"] == true));
