@@ -7,9 +7,11 @@
 //! * [`turn`]: one model request and the calls of its answer; `retry`: whether it is asked again;
 //! * [`history`]: what a trace says was committed; `summary`: what stands in place of what was said before;
 //! * [`subagent`]: sessions that this one hands work to; [`tools`]: the tools that need a model;
+//! * [`fetch`]: what tools get from elsewhere;
 //! * [`prompt`]: the instructions, which adapt to the tools;
 //! * [`provider`]: the port to models, one file a wire, and [`scripted`], a model without a network.
 
+pub mod fetch;
 pub mod history;
 pub mod prompt;
 pub mod provider;

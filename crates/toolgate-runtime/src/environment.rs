@@ -26,6 +26,7 @@ use crate::{
     approver::{Approver, OnAsk, Unattended},
     batch::{Batch, join_in_order},
     close_out::{CloseOut, close_unrun},
+    fetch::Fetch,
     files::{Files, local::LocalFiles, seen::Seen},
     gate::{Gate, Passage, Permit},
     hooks::{Attended, Hook, HookEvent, Hooks, Occasion},
@@ -64,6 +65,8 @@ pub struct Setup {
     pub workspace: Workspace,
     /// Files and folders, as tools see them from there.
     pub files: Arc<dyn Files>,
+    /// What fetches; none where nothing comes from elsewhere.
+    pub fetch: Option<Arc<dyn Fetch>>,
     /// What commands run in.
     pub commands: CommandSetup,
     /// Programs that are asked about calls, in their order.
@@ -87,6 +90,7 @@ impl Setup {
             journal: Arc::new(Journal::new(None, Arc::new(Unwatched))),
             workspace,
             files,
+            fetch: None,
             commands: CommandSetup::none(),
             hooks: Vec::new(),
             spills: None,
@@ -106,6 +110,7 @@ pub struct Environment {
     commands: Arc<CommandSessions>,
     workspace: Arc<Workspace>,
     files: Arc<dyn Files>,
+    fetch: Option<Arc<dyn Fetch>>,
     seen: Arc<Seen>,
     notices: Arc<Notices>,
     spills: Option<SpillFolder>,
@@ -158,6 +163,7 @@ impl Environment {
             commands,
             workspace: Arc::new(setup.workspace),
             files: setup.files,
+            fetch: setup.fetch,
             seen: Arc::default(),
             notices,
             spills: setup.spills,
@@ -338,7 +344,8 @@ impl Environment {
         let mut checked =
             args::check_mended(&entry.spec.name, schema, &call.arguments, &|args| entry.tool.mend(&entry.spec, args))
                 .map_err(ToolError)?;
-        let cx = CheckContext { workspace: self.workspace.clone(), files: self.files.clone() };
+        let cx =
+            CheckContext { workspace: self.workspace.clone(), files: self.files.clone(), fetch: self.fetch.clone() };
         let prepared = caught(Box::pin(async { entry.tool.prepare(&checked.args, &cx).await }));
         let mut prepared = tokio::time::timeout(LONGEST_PREPARE, prepared).await.map_err(|_| {
             ToolError(format!(
@@ -376,6 +383,7 @@ impl Environment {
             limits,
             workspace: self.workspace.clone(),
             files: self.files.clone(),
+            fetch: self.fetch.clone(),
             seen: self.seen.clone(),
             notices: self.notices.clone(),
             commands: self.commands.clone(),

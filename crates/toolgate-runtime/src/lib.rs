@@ -20,10 +20,13 @@ pub mod diff;
 pub mod edit;
 pub mod environment;
 pub mod external;
+pub mod fetch;
 pub mod files;
 pub mod gate;
 pub mod hooks;
 pub mod ids;
+#[cfg(feature = "images")]
+pub mod image;
 pub mod notice;
 pub mod output;
 pub mod process;

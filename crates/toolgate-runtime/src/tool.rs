@@ -11,6 +11,7 @@ use toolgate_core::{
 
 use crate::{
     BoxFuture,
+    fetch::Fetch,
     files::{Files, seen::Seen},
     gate::Permit,
     notice::Notices,
@@ -69,6 +70,8 @@ pub struct CheckContext {
     pub workspace: Arc<Workspace>,
     /// What paths mean, and what a decision about a file looks at.
     pub files: Arc<dyn Files>,
+    /// What fetches, where anything does.
+    pub fetch: Option<Arc<dyn Fetch>>,
 }
 
 /// What a tool may use while it runs: no session, no registry and no way to another permit.
@@ -83,6 +86,8 @@ pub struct ToolContext {
     pub workspace: Arc<Workspace>,
     /// Files and folders.
     pub files: Arc<dyn Files>,
+    /// What fetches, where anything does.
+    pub fetch: Option<Arc<dyn Fetch>>,
     /// What the session knows of them.
     pub seen: Arc<Seen>,
     /// Command sessions.

@@ -52,7 +52,7 @@ impl Children {
             vision: model.vision,
             tools: agent.and_then(|agent| agent.tools.clone()),
             // A child starts none itself.
-            parts: Parts::default(),
+            parts: Parts { subagents: None, vision: models::vision(model.vision, &self.settings, &self.surroundings)? },
             settings: settings.clone(),
         };
         let setup = wiring::environment(wish_of_environment, &recorded, &self.surroundings)?;

@@ -22,7 +22,7 @@ use crate::{
     children::Children,
     config::Settings,
     failure::Failure,
-    models::Chosen,
+    models::{self, Chosen},
     recorded::Recorded,
     state::{Indexed, Kept, State},
     surroundings::Surroundings,
@@ -148,6 +148,7 @@ impl Conversation {
         };
         let children_state = state.clone();
         let recorded = Recorded::go_on(state, entry, file, with.observer)?;
+        let vision = models::vision(model.vision, &settings, surroundings)?;
         let children = Children {
             state: children_state,
             settings: settings.clone(),
@@ -163,7 +164,7 @@ impl Conversation {
             converses: true,
             vision: model.vision,
             tools: None,
-            parts: Parts { subagents: Some(subagents) },
+            parts: Parts { subagents: Some(subagents), vision },
             settings: settings.clone(),
         };
         let mut setup = SessionSetup::new(model.provider, wiring::environment(wish, &recorded, surroundings)?);

@@ -5,7 +5,7 @@ use std::{
     sync::Arc,
 };
 
-use toolgate_agent::tools::Parts;
+use toolgate_agent::{fetch::HttpFetch, tools::Parts};
 use toolgate_runtime::{
     approver::Approver,
     environment::Setup,
@@ -78,6 +78,7 @@ pub(crate) fn environment(wish: Wish, recorded: &Recorded, surroundings: &Surrou
         journal: recorded.journal.clone(),
         commands,
         hooks: settings.hooks.iter().map(|configured| configured.hook(surroundings)).collect(),
+        fetch: Some(Arc::new(HttpFetch::new())),
         files: Arc::new(LocalFiles::new(&wish.workspace, surroundings.home())),
         workspace: wish.workspace,
         spills: Some(SpillFolder::new(recorded.spill_folder())),

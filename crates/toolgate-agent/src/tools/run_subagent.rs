@@ -87,7 +87,12 @@ impl Tool for RunSubagent {
                 () = cx.cancel.cancelled() => return Ok(Done::default()),
                 started = subagents.start(&wish, &prompt, told) => started,
             };
-            let child = started.map_err(|why| ToolError(format!("[run_subagent error: {why}]")))?;
+            let child = match started {
+                Ok(child) => child,
+                Err(why) => {
+                    return Ok(Done::noted(StopReason::Failed, format!("[{} error: {why}]", self.spec.name)));
+                }
+            };
             if background {
                 let id = child.id();
                 let note = format!(

@@ -4,6 +4,7 @@
 mod examples;
 mod histories;
 mod hooks;
+mod images;
 mod provider;
 mod recordings;
 mod replay;

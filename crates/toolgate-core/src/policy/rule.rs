@@ -28,7 +28,16 @@ pub struct Rule {
     /// The file and line, or the flag, that it came from.
     pub place: String,
     name: String,
-    spec: Option<WordSpec>,
+    spec: Option<Spec>,
+}
+
+/// What a rule says in its parentheses.
+#[derive(Debug, Clone, PartialEq, Eq)]
+enum Spec {
+    /// Words of a command.
+    Words(WordSpec),
+    /// A host: exactly this one, or all below it where it begins with `*.`.
+    Domain(String),
 }
 
 /// The words of a command rule.
@@ -69,7 +78,7 @@ impl Rule {
         if !well_named {
             return Err(fail(format!("`{name}` is no tool name; a rule for commands is written `Bash({text})`")));
         }
-        let spec = spec.map(WordSpec::parse).transpose().map_err(fail)?;
+        let spec = spec.map(Spec::parse).transpose().map_err(fail)?;
         Ok(Self { tier, text: text.to_owned(), place: place.to_owned(), name: name.to_owned(), spec })
     }
 
@@ -91,16 +100,17 @@ impl Rule {
 
     /// Whether the rule looks at command words.
     pub(super) fn is_about_commands(&self) -> bool {
-        self.spec.is_some()
+        matches!(self.spec, Some(Spec::Words(_)))
     }
 
     /// Whether a deny or ask rule applies: any part of the call that could be what it means.
     pub(super) fn touches(&self, call: &CheckedCall) -> bool {
         self.names(call)
             && self.spec.as_ref().is_none_or(|spec| {
-                call.effects().iter().any(|effect| match effect {
-                    Effect::Run { line, .. } => spec.stands_in(line),
-                    Effect::Feed { text, .. } => spec.stands_in(text),
+                call.effects().iter().any(|effect| match (spec, effect) {
+                    (Spec::Words(words), Effect::Run { line, .. }) => words.stands_in(line),
+                    (Spec::Words(words), Effect::Feed { text, .. }) => words.stands_in(text),
+                    (Spec::Domain(domain), Effect::Connect(host)) => is_of(host, domain),
                     _ => false,
                 })
             })
@@ -110,30 +120,37 @@ impl Rule {
     pub(super) fn covers(&self, call: &CheckedCall) -> bool {
         self.names(call)
             && !call.effects().is_empty()
-            && call.effects().iter().all(|effect| {
-                self.is_of_its_kind(effect)
-                    && match effect {
-                        Effect::Run { line, .. } => command::plain_words(line)
-                            .is_some_and(|words| self.spec.as_ref().is_none_or(|spec| spec.matches(&words))),
-                        // Typed text has no rule that allows it, and what no rule of this form describes is not covered by one.
-                        Effect::Feed { .. } | Effect::Unknown(_) | Effect::Foreign { .. } => false,
-                        _ => self.spec.is_none(),
-                    }
+            && call.effects().iter().all(|effect| match (effect, &self.spec) {
+                (Effect::Run { line, .. }, None) => command::plain_words(line).is_some(),
+                (Effect::Run { line, .. }, Some(Spec::Words(spec))) => {
+                    command::plain_words(line).is_some_and(|words| spec.matches(&words))
+                }
+                (Effect::Connect(host), Some(Spec::Domain(domain))) => is_of(host, domain),
+                // Typed text has no rule that allows it, and what no rule of this form describes is not covered by one.
+                (Effect::Feed { .. } | Effect::Unknown(_) | Effect::Foreign { .. }, _) => false,
+                (_, spec) => spec.is_none(),
             })
     }
 }
 
-impl Rule {
-    /// Whether an effect is of the kind that the rule's name stands for. A tool may answer to several classes, and a rule of one allows what
-    /// is of that class; under a tool's own name it allows all that the tool does.
-    fn is_of_its_kind(&self, effect: &Effect) -> bool {
-        match self.name.as_str() {
-            "Read" => matches!(effect, Effect::Read(_) | Effect::Search(_)),
-            "Edit" => matches!(effect, Effect::Read(_) | Effect::Search(_) | Effect::Write(_)),
-            "WebFetch" => matches!(effect, Effect::Connect(_)),
-            "Bash" => !matches!(effect, Effect::Write(_) | Effect::Connect(_) | Effect::Delegate),
-            _ => true,
+impl Spec {
+    fn parse(text: &str) -> Result<Self, String> {
+        let Some(domain) = text.strip_prefix("domain:") else { return WordSpec::parse(text).map(Self::Words) };
+        let host = domain.strip_prefix("*.").unwrap_or(domain);
+        if host.is_empty() || host.contains(['*', '/', ' ', '@']) {
+            return Err(format!(
+                "`{domain}` is no host; write `domain:example.com`, or `domain:*.example.com` for those below it"
+            ));
         }
+        Ok(Self::Domain(domain.to_ascii_lowercase()))
+    }
+}
+
+/// Whether a host is the one that a rule names, or one below it.
+fn is_of(host: &str, domain: &str) -> bool {
+    match domain.strip_prefix("*.") {
+        Some(suffix) => host.strip_suffix(suffix).is_some_and(|rest| rest.ends_with('.')),
+        None => host == domain,
     }
 }
 
@@ -178,6 +195,24 @@ mod tests {
         ] {
             let error = Rule::parse(Tier::Allow, text, "config.yaml:3").unwrap_err().to_string();
             assert!(error.starts_with("config.yaml:3: ") && error.contains(part), "{text}: {error}");
+        }
+        for host in ["domain:", "domain:*", "domain:a/b", "domain:a b"] {
+            assert!(
+                Rule::parse(Tier::Allow, &format!("WebFetch({host})"), "x")
+                    .unwrap_err()
+                    .to_string()
+                    .contains("no host"),
+                "{host}"
+            );
+        }
+        for (domain, host, is) in [
+            ("example.com", "example.com", true),
+            ("example.com", "www.example.com", false),
+            ("*.example.com", "www.example.com", true),
+            ("*.example.com", "example.com", false),
+            ("*.example.com", "badexample.com", false),
+        ] {
+            assert_eq!(is_of(host, domain), is, "{domain} {host}");
         }
         assert_eq!(
             Rule::parse(Tier::Deny, "Bash(npm:*)", "x").unwrap().spec,

@@ -13,6 +13,8 @@ mod ls;
 mod paths;
 mod powershell;
 mod read;
+#[cfg(feature = "images")]
+mod read_image;
 mod remarks;
 mod report;
 mod shell;
@@ -39,6 +41,8 @@ pub fn builtin() -> Vec<Arc<dyn Tool>> {
         Arc::new(grep::Grep::new()),
         Arc::new(find::Find::new()),
         Arc::new(ls::Ls::new()),
+        #[cfg(feature = "images")]
+        Arc::new(read_image::ReadImage::new()),
     ]
 }
 
@@ -46,10 +50,6 @@ pub fn builtin() -> Vec<Arc<dyn Tool>> {
 pub fn of_set(set: ToolSet) -> Vec<Arc<dyn Tool>> {
     builtin().into_iter().filter(|tool| set.holds(tool.spec())).collect()
 }
-
-/// Names that a configuration may hold although this crate has no tool for them: the set that toolgate is named for, as its two parents
-/// have it, less what [`builtin`] gives. Whoever reads a configuration can tell them from a mistyped name.
-pub const NOT_BUILT: &[&str] = &["read_image", "describe_image"];
 
 /// The names under which the tools of this crate can be configured, aliases included.
 pub fn builtin_names() -> Vec<String> {

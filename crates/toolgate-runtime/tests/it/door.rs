@@ -105,11 +105,11 @@ impl Tool for Fake {
                 }
                 Act::PanicEarly => unreachable!("it never gets here"),
                 Act::Image => {
-                    let images = vec!["data:image/png;base64,AA==".into()];
+                    let images = vec!["data:image/png;base64,iVBORw0KGgoAAAANSUhEUgAAAAEAAAABCAYAAAAfFcSJAAAADUlEQVR4nGNgYGD4DwABBAEAX+XDSwAAAABJRU5ErkJggg==".into()];
                     Ok(Done { images, ..Done::default() })
                 }
                 Act::BrokenImage => {
-                    let images = vec!["data:image/png;base64,AA==".into()];
+                    let images = vec!["data:image/png;base64,iVBORw0KGgoAAAANSUhEUgAAAAEAAAABCAYAAAAfFcSJAAAADUlEQVR4nGNgYGD4DwABBAEAX+XDSwAAAABJRU5ErkJggg==".into()];
                     Ok(Done { images, ..Done::noted(StopReason::Failed, "[half of it]") })
                 }
             };

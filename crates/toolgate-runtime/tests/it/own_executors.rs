@@ -88,6 +88,12 @@ async fn every_tool_works_on_executors_of_ones_own() {
         let output = call(&environment, tool, &arguments).await;
         assert!(output.contains(wanted), "{tool}: {output}");
     }
+    driven.insert("read_image".to_owned());
+    let output = call(&environment, "read_image", &json!({"source": "src/a.rs"})).await;
+    assert_eq!(
+        output,
+        "[tool error] Unsupported image type \"no known image\": only png, jpeg, gif and webp are supported."
+    );
     assert_eq!(driven, builtin_names().into_iter().collect(), "every tool is driven");
     assert_eq!(files.content("src/a.rs").unwrap(), b"fn eins() {}\nfn zwei() {}\n");
     assert_eq!(std::fs::read_dir(Path::new(empty.path())).unwrap().count(), 0, "nothing was made on this machine");

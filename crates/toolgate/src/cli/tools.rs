@@ -5,6 +5,7 @@ use std::{fmt::Debug, sync::Arc};
 use clap::{Args, Subcommand};
 use serde_json::{Map, Value, json};
 use toolgate_agent::{
+    fetch::HttpFetch,
     provider::{Api, Endpoint, ModelSetup, Provider, Request, connect},
     tools::Parts,
 };
@@ -88,8 +89,7 @@ impl<'a> Shop<'a> {
         let settings = config::load(&how.common.given(), workspace.root(), surroundings)?;
         settings.notes.iter().for_each(|note| print::to_person(&format!("note: {note}")));
         let mut chosen = settings.tools.builtin.chosen(&Parts::default()).map_err(Failure::configuration)?;
-        let own = settings.own_tools(surroundings).into_iter();
-        chosen.extend(own.filter(|(_, spec)| settings.tools.builtin.takes(spec)));
+        chosen.extend(settings.own_tools(surroundings));
         Ok(Self { scale: Scale::of(&settings, surroundings)?, settings, surroundings, chosen })
     }
 
@@ -234,7 +234,7 @@ impl<'a> Shop<'a> {
     fn effects(&self, tool: &Arc<dyn Tool>, arguments: &Value, how: &How) -> Result<Value, Failure> {
         let workspace = wiring::workspace(how.common.workspace.as_deref())?;
         let files = Arc::new(LocalFiles::new(&workspace, self.surroundings.home()));
-        let cx = CheckContext { workspace: Arc::new(workspace), files };
+        let cx = CheckContext { workspace: Arc::new(workspace), files, fetch: Some(Arc::new(HttpFetch::new())) };
         let arguments = arguments.as_object().cloned().unwrap_or_default();
         block_on(async {
             Ok(match tool.prepare(&arguments, &cx).await {

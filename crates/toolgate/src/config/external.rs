@@ -6,7 +6,6 @@ use toolgate_runtime::{
     external::{Declaration, ExternalTool},
     registry::named,
     tool::Tool,
-    tools::NOT_BUILT,
 };
 
 use super::{
@@ -36,7 +35,7 @@ pub(super) fn read(node: &Node, from: &Source) -> Result<Vec<External>, Wrong> {
         let declaration: Declaration = item.read()?;
         let name = &declaration.name;
         let at = |field: &str| item.get(field).map_or(item.line, |value| value.line);
-        if named(&tools, name).is_some() || NOT_BUILT.contains(&name.as_str()) {
+        if named(&tools, name).is_some() {
             return Err(Wrong::new(format!("`{name}` is the name of a built-in tool")).at(at("name")));
         }
         if list.iter().any(|known| known.declaration.name == *name) {

@@ -9,12 +9,11 @@ use serde::{Deserialize, Deserializer, de::Error};
 use toolgate_agent::tools::Parts;
 use toolgate_core::{
     config::{DefinitionError, ToolDefinition},
-    tool::{ForModel, Permission, ToolKind, ToolSet, ToolSpec},
+    tool::{ForModel, ToolKind, ToolSet, ToolSpec},
 };
 use toolgate_runtime::{
     registry::{Registry, forms, named},
     tool::Tool,
-    tools::NOT_BUILT,
 };
 
 use super::{
@@ -46,8 +45,8 @@ impl Default for Selection {
 }
 
 impl Selection {
-    /// Reads a set's name or a list, and checks that every entry can be applied. `own` are the names of the user's own tools.
-    pub(crate) fn read(node: &Node, own: &[String]) -> Result<Self, Wrong> {
+    /// Reads a set's name or a list, and checks that every entry can be applied.
+    pub(crate) fn read(node: &Node) -> Result<Self, Wrong> {
         if let Kind::Text(word) = &node.kind {
             return word.parse().map(Self::Set).map_err(|what: String| Wrong::new(what).at(node.line));
         }
@@ -65,14 +64,6 @@ impl Selection {
             match named(&tools, &definition.name) {
                 Some((_, spec)) => drop(definition.applied_to(spec).map_err(|error| wrong(error.to_string()))?),
                 None if is_known(&definition.name) => {}
-                None if own.contains(&definition.name) => {
-                    if definition != ToolDefinition::bare(&definition.name) {
-                        return Err(wrong(format!(
-                            "`{}` is declared in tools.external; here it is only named",
-                            definition.name
-                        )));
-                    }
-                }
                 None => return Err(wrong(unknown(&definition.name, &tools))),
             }
             list.push(definition);
@@ -80,22 +71,11 @@ impl Selection {
         Ok(Self::List(list))
     }
 
-    /// Whether a tool of the user's own is there beside what was chosen: in a list where it is named, in a set always, but for the set of
-    /// what only reads.
-    pub(crate) fn takes(&self, own: &ToolSpec) -> bool {
-        match self {
-            Self::List(list) => list.iter().any(|entry| entry.name == own.name),
-            Self::Set(ToolSet::ReadOnly) => own.permission == Permission::Read,
-            Self::Set(_) => true,
-        }
-    }
-
-    /// Names in a list that neither a tool of this program nor one of the user's own has.
-    pub(crate) fn missing(&self, own: &[String]) -> Vec<&str> {
+    /// Names in a list that no tool of this program has.
+    pub(crate) fn missing(&self) -> Vec<&str> {
         let Self::List(list) = self else { return Vec::new() };
         let tools = builtin();
-        let names = list.iter().map(|entry| entry.name.as_str());
-        names.filter(|name| named(&tools, name).is_none() && !own.iter().any(|own| own == name)).collect()
+        list.iter().map(|entry| entry.name.as_str()).filter(|name| named(&tools, name).is_none()).collect()
     }
 
     /// Names in a list of tools that have to do without their program.
@@ -125,7 +105,6 @@ impl Selection {
     /// The tools of a session with their declarations: the chosen ones, then the user's own.
     pub(crate) fn registry(&self, parts: &Parts, own: Vec<Declared>, offer: &Offer<'_>) -> Result<Registry, String> {
         let mut registry = Registry::default();
-        let own = own.into_iter().filter(|(_, spec)| self.takes(spec));
         for (tool, spec) in self.chosen(parts)?.into_iter().chain(own) {
             if offer.refusal(tool.as_ref(), &spec).is_none() {
                 registry.add_as(tool, spec).map_err(|error| error.to_string())?;
@@ -180,7 +159,7 @@ impl<'de> Deserialize<'de> for Selection {
     fn deserialize<D: Deserializer<'de>>(deserializer: D) -> Result<Self, D::Error> {
         let value = serde_json::Value::deserialize(deserializer)?;
         let node = Node::of(&value);
-        Self::read(&node, &[]).map_err(D::Error::custom)
+        Self::read(&node).map_err(D::Error::custom)
     }
 }
 
@@ -221,7 +200,6 @@ pub(crate) fn read_patterns(node: &Node, own: &[String]) -> Result<Vec<String>, 
         .iter()
         .flat_map(|tool| forms(tool.as_ref()))
         .map(|form| form.name.as_str())
-        .chain(NOT_BUILT.iter().copied())
         .chain(own.iter().map(String::as_str))
         .collect();
     for (pattern, item) in patterns.iter().zip(node.items()) {
@@ -245,9 +223,9 @@ fn matches(pattern: &str, name: &str) -> bool {
     }
 }
 
-/// Whether it is a tool's name, although this program may not have that tool.
+/// Whether it is the name of a tool that a server may have.
 fn is_known(name: &str) -> bool {
-    NOT_BUILT.contains(&name) || name.starts_with(OF_A_SERVER)
+    name.starts_with(OF_A_SERVER)
 }
 
 /// Names that a rule may speak of: tools, the classes that they answer to, and what servers bring.
@@ -264,11 +242,7 @@ pub(crate) fn may_be_in_a_rule(name: &str) -> bool {
 }
 
 fn unknown(name: &str, tools: &[Arc<dyn Tool>]) -> String {
-    let known = tools
-        .iter()
-        .flat_map(|tool| forms(tool.as_ref()))
-        .map(|spec| spec.name.as_str())
-        .chain(NOT_BUILT.iter().copied());
+    let known = tools.iter().flat_map(|tool| forms(tool.as_ref())).map(|spec| spec.name.as_str());
     let known: Vec<&str> = known.collect();
     match nearest(name, known.iter().copied()) {
         Some(near) => format!("there is no tool `{name}`; did you mean `{near}`?"),

@@ -16,7 +16,7 @@ pub(crate) use local::{Server, servers};
 pub(crate) use vendors::{OPENAI, VENDORS, Vendor, vendor};
 
 use crate::{
-    config::{Model, Settings},
+    config::{Model, ModelRef, Settings},
     failure::Failure,
     surroundings::Surroundings,
 };
@@ -95,6 +95,17 @@ pub(crate) fn choose(asked: &Asked, settings: &Settings, surroundings: &Surround
     })?;
     let (vision, context_window) = (found.vision, found.context_window);
     Ok(Chosen { provider, vision, context_window, max_tokens, thinking, key, note })
+}
+
+/// The model that looks at images for one that sees none, where one is configured.
+pub(crate) fn vision(
+    sees: bool,
+    settings: &Settings,
+    surroundings: &Surroundings,
+) -> Result<Option<Arc<dyn Provider>>, Failure> {
+    let Some(ModelRef(id)) = settings.vision_model.as_ref().filter(|_| !sees) else { return Ok(None) };
+    let asked = Asked { provider: Some(id.provider.clone()), model: Some(id.model.clone()), ..Asked::default() };
+    choose(&asked, settings, surroundings).map(|chosen| Some(chosen.provider))
 }
 
 /// The model that would be chosen, and why.

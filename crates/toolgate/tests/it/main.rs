@@ -11,6 +11,7 @@
 mod chat;
 mod cli;
 mod config;
+mod every_tool;
 mod files;
 mod guide;
 mod kill;

@@ -1,0 +1,266 @@
+//! The image tools through the door: files, addresses, and a model that describes what another cannot see.
+
+use std::{
+    io::{BufRead, BufReader, Write},
+    net::{SocketAddr, TcpListener},
+    sync::{Arc, Mutex},
+    thread,
+};
+
+use serde_json::{Value, json};
+use tokio_util::sync::CancellationToken;
+use toolgate_agent::{
+    fetch::{HttpFetch, Resolve},
+    runtime::BoxFuture,
+    scripted::{Scripted, Step},
+    tools::{Parts, builtin},
+};
+use toolgate_core::{
+    approval::ApprovalMode,
+    message::ToolCallOutput,
+    outcome::StopReason,
+    policy::{Policy, Rule, Tier},
+    tool::ToolCall,
+};
+use toolgate_runtime::{
+    approver::{OnAsk, Unattended},
+    environment::{CallEnd, Environment, Setup},
+    workspace::Workspace,
+};
+
+/// One pixel, as a PNG.
+const PIXEL: &str = "iVBORw0KGgoAAAANSUhEUgAAAAEAAAABCAYAAAAfFcSJAAAADUlEQVR4nGNgYGD4DwABBAEAX+XDSwAAAABJRU5ErkJggg==";
+
+/// Names and what they lead to, the first time and every later one.
+struct Names(Mutex<Vec<(&'static str, Vec<&'static str>)>>);
+
+impl Resolve for Names {
+    fn resolve<'a>(&'a self, host: &'a str, port: u16) -> BoxFuture<'a, std::io::Result<Vec<SocketAddr>>> {
+        Box::pin(async move {
+            let mut names = self.0.lock().unwrap();
+            let known = names.iter().position(|(name, _)| *name == host);
+            let known = known.ok_or_else(|| std::io::Error::other("no such name"))?;
+            let addresses = names[known].1.clone();
+            if names.iter().filter(|(name, _)| *name == host).count() > 1 {
+                names.remove(known);
+            }
+            Ok(addresses.iter().map(|address| SocketAddr::new(address.parse().unwrap(), port)).collect())
+        })
+    }
+}
+
+/// A server that answers these paths, with a status, a header and a body.
+fn server(answers: Vec<(&'static str, &'static str, Vec<u8>)>) -> u16 {
+    let listener = TcpListener::bind("127.0.0.1:0").unwrap();
+    let port = listener.local_addr().unwrap().port();
+    thread::spawn(move || {
+        for stream in listener.incoming() {
+            let mut stream = stream.unwrap();
+            let mut line = String::new();
+            let _ = BufReader::new(&stream).read_line(&mut line);
+            let path = line.split(' ').nth(1).unwrap_or_default();
+            let answer = answers.iter().find(|(known, ..)| path.starts_with(known));
+            let (head, body) = answer.map_or(("404 Not Found\r\n", &b""[..]), |(_, head, body)| (*head, body));
+            let head = head.replace("PORT", &port.to_string());
+            let _ = stream.write_all(format!("HTTP/1.1 {head}connection: close\r\n\r\n").as_bytes());
+            let _ = stream.write_all(body);
+        }
+    });
+    port
+}
+
+struct House {
+    environment: Environment,
+    folder: tempfile::TempDir,
+}
+
+fn house(names: Vec<(&'static str, Vec<&'static str>)>, rules: &[&str], vision: Option<Step>) -> House {
+    let folder = tempfile::tempdir().unwrap();
+    let mut setup = Setup::new(Workspace::open(folder.path()).unwrap());
+    let rules = rules.iter().map(|rule| Rule::parse(Tier::Allow, rule, "test").unwrap()).collect();
+    setup.approver = Arc::new(Unattended::new(ApprovalMode::AllowAll, Policy { rules }, OnAsk::Deny));
+    setup.fetch = Some(Arc::new(HttpFetch::resolving(Arc::new(Names(Mutex::new(names))))));
+    let vision = vision.map(|step| Arc::new(Scripted::new(vec![step])) as _);
+    let tools = toolgate_runtime::tools::builtin().into_iter().chain(builtin(&Parts { vision, ..Parts::default() }));
+    tools.for_each(|tool| setup.registry.add(tool).unwrap());
+    House { environment: Environment::new(setup), folder }
+}
+
+impl House {
+    async fn call(&self, tool: &str, arguments: Value) -> ToolCallOutput {
+        let call = ToolCall { id: arguments.to_string(), name: tool.into(), arguments: arguments.to_string() };
+        match self.environment.call(call, &CancellationToken::new()).await.unwrap() {
+            CallEnd::Closed(output, _) => output,
+            CallEnd::Waiting(_) => panic!("a question is open"),
+        }
+    }
+
+    async fn read(&self, source: &str) -> (String, bool, usize) {
+        let output = self.call("read_image", json!({ "source": source })).await;
+        (output.output, output.stop_reason == Some(StopReason::Completed), output.images.len())
+    }
+}
+
+fn pixel() -> Vec<u8> {
+    let digit = |c: u8| match c {
+        b'A'..=b'Z' => c - b'A',
+        b'a'..=b'z' => c - b'a' + 26,
+        b'0'..=b'9' => c - b'0' + 52,
+        b'+' => 62,
+        _ => 63,
+    };
+    let bits: Vec<u8> = PIXEL.bytes().filter(|c| *c != b'=').map(digit).collect();
+    let bytes = bits.chunks(4).flat_map(|four| {
+        let all = four.iter().fold(0_u32, |all, six| all << 6 | u32::from(*six)) << (6 * (4 - four.len()));
+        all.to_be_bytes()[1..four.len()].to_vec()
+    });
+    bytes.collect()
+}
+
+#[tokio::test]
+async fn a_file_is_told_by_its_content() {
+    let house = house(vec![], &[], None);
+    let write = |name: &str, bytes: &[u8]| std::fs::write(house.folder.path().join(name), bytes).unwrap();
+    write("named.txt", &pixel());
+    write("text.png", b"{\"success\":true,\"data\":\"iVBOR\"}");
+    write("cut.png", &pixel()[..pixel().len() - 14]);
+    write("empty.png", b"");
+    write("large.png", &[b"\x89PNG\r\n\x1a\n", &[0; 6_000_000][..]].concat());
+    std::fs::create_dir(house.folder.path().join("folder")).unwrap();
+    assert_eq!(house.read("named.txt").await, ("image/png, 70 B, 1x1".into(), true, 1));
+    for (source, part) in [
+        ("text.png", "Unsupported image type \"no known image\""),
+        ("cut.png", "The image/png image is damaged"),
+        ("empty.png", "empty"),
+        ("large.png", "Image too large: 6.0 MB exceeds the 5.0 MB limit."),
+        ("missing.png", "missing.png does not exist"),
+        ("folder", "folder is a folder, not a file"),
+        ("data:image/png;base64,AA==", "`data:` is no address that is fetched"),
+        ("ftp://example.com/a.png", "`ftp:` is no address that is fetched"),
+    ] {
+        let (output, completed, images) = house.read(source).await;
+        assert!(!completed && images == 0 && output.contains(part), "{source}: {output}");
+    }
+}
+
+#[tokio::test]
+async fn private_addresses_are_refused_however_they_are_spelled() {
+    let house = house(
+        vec![
+            ("rebind.test", vec!["127.0.0.1"]),
+            ("mixed.test", vec!["93.184.216.34", "10.0.0.1"]),
+            ("localhost", vec!["127.0.0.1"]),
+            ("metadata.google.internal", vec!["169.254.169.254"]),
+        ],
+        &["WebFetch"],
+        None,
+    );
+    for source in [
+        "http://127.0.0.1/a.png",
+        "http://127.1/a.png",
+        "http://0x7f000001/",
+        "http://2130706433/",
+        "http://017700000001/",
+        "http://localhost/",
+        "http://localhost./",
+        "http://LOCALHOST/",
+        "http://[::1]/",
+        "http://[::ffff:127.0.0.1]/",
+        "http://[fe80::1]/",
+        "http://10.1.2.3/",
+        "http://169.254.169.254/latest/meta-data/",
+        "http://metadata.google.internal/",
+        "http://rebind.test/a.png",
+        "http://mixed.test/a.png",
+        "http://0.0.0.0/",
+    ] {
+        let (output, completed, images) = house.read(source).await;
+        assert!(!completed && images == 0 && output.contains("no public address"), "{source}: {output}");
+    }
+    for (source, part) in [
+        ("http://[fe80::1%25lo]/", "is no address"),
+        ("http://user:secret@example.com/a.png", "user name or password"),
+        ("http:///", "is no address"),
+        ("http://unknown.test/", "cannot be resolved"),
+    ] {
+        let (output, completed, _) = house.read(source).await;
+        assert!(!completed && output.contains(part), "{source}: {output}");
+    }
+}
+
+#[tokio::test]
+async fn each_hop_of_a_redirect_is_judged_again() {
+    let port = server(vec![
+        ("/a.png", "200 OK\r\ncontent-type: text/plain\r\n", pixel()),
+        ("/to_a", "302 Found\r\nlocation: /a.png\r\n", Vec::new()),
+        ("/round", "302 Found\r\nlocation: /round\r\n", Vec::new()),
+        ("/away", "302 Found\r\nlocation: http://other.test:PORT/a.png\r\n", Vec::new()),
+        ("/inside", "302 Found\r\nlocation: http://127.0.0.1:PORT/a.png\r\n", Vec::new()),
+        ("/file", "302 Found\r\nlocation: file:///etc/passwd\r\n", Vec::new()),
+        ("/nowhere", "302 Found\r\n", Vec::new()),
+        ("/broken", "500 Internal Server Error\r\n", Vec::new()),
+        ("/long", "200 OK\r\ncontent-length: 6000000\r\n", Vec::new()),
+        ("/endless", "200 OK\r\n", vec![0; 6_000_000]),
+        ("/short", "200 OK\r\ncontent-length: 500\r\n", pixel()),
+        ("/text", "200 OK\r\ncontent-type: image/png\r\n", b"not an image".to_vec()),
+    ]);
+    let names = vec![("here.test", vec!["127.0.0.1"]), ("other.test", vec!["127.0.0.1"])];
+    let house = house(names, &["WebFetch(domain:here.test)"], None);
+    let read = async |path: &str| house.read(&format!("http://here.test:{port}{path}")).await;
+    assert_eq!(read("/a.png").await, ("image/png, 70 B, 1x1".into(), true, 1), "the type is the content's");
+    assert_eq!(read("/to_a").await, ("image/png, 70 B, 1x1".into(), true, 1));
+    for (path, part) in [
+        ("/round", "redirects more than 5 times"),
+        ("/away", "not fetched: the address leads on to other.test, which was not allowed"),
+        ("/inside", "not fetched: the address leads on to 127.0.0.1, which was not allowed"),
+        ("/file", "only http and https"),
+        ("/nowhere", "redirects to nowhere"),
+        ("/broken?token=secret", "answered with status 500"),
+        ("/missing", "answered with status 404"),
+        ("/long", "Image too large: 6.0 MB, more than the 5.0 MB limit."),
+        ("/endless", "Image too large: more than the 5.0 MB limit."),
+        ("/short", "the answer broke off"),
+        ("/text", "Unsupported image type"),
+    ] {
+        let (output, completed, images) = read(path).await;
+        assert!(!completed && images == 0 && output.contains(part) && !output.contains("secret"), "{path}: {output}");
+    }
+}
+
+#[tokio::test]
+async fn a_name_is_resolved_once_and_the_address_that_was_looked_at_is_connected_to() {
+    let port = server(vec![("/a.png", "200 OK\r\n", pixel())]);
+    // Looked at a second time, the name would lead to a place where nothing listens.
+    let house = house(
+        vec![("here.test", vec!["127.0.0.1"]), ("here.test", vec!["192.0.2.1"])],
+        &["WebFetch(domain:*.test)"],
+        None,
+    );
+    assert_eq!(house.read(&format!("http://here.test:{port}/a.png")).await.2, 1);
+}
+
+#[tokio::test]
+async fn a_picture_is_described_by_another_model() {
+    let described = Step { text: "A black dot.".into(), calls: Vec::new() };
+    let with_model = house(vec![], &[], Some(described));
+    std::fs::write(with_model.folder.path().join("a.png"), pixel()).unwrap();
+    std::fs::write(with_model.folder.path().join("b.png"), b"nothing").unwrap();
+    let output = with_model.call("describe_image", json!({ "source": "a.png" })).await;
+    assert_eq!(output.output, "image/png, 70 B, 1x1 — described by scripted:\nA black dot.");
+    assert!(output.images.is_empty());
+    let output = with_model.call("describe_image", json!({ "source": "b.png" })).await;
+    assert!(
+        output.output.starts_with("[tool error] Unsupported image type"),
+        "no bad image reaches the model: {}",
+        output.output
+    );
+
+    let silent = house(vec![], &[], Some(Step::default()));
+    std::fs::write(silent.folder.path().join("a.png"), pixel()).unwrap();
+    let output = silent.call("describe_image", json!({ "source": "a.png", "prompt": "What colour?" })).await;
+    assert!(output.output.ends_with("\n[vision model returned no text]"), "{}", output.output);
+
+    let without = house(vec![], &[], None);
+    let output = without.call("describe_image", json!({ "source": "a.png" })).await;
+    assert!(output.output.contains("set `vision_model` in the configuration"), "{}", output.output);
+}
