@@ -144,7 +144,7 @@ impl Display for Problem {
 fn missing(f: &mut Formatter<'_>, near: &[Near]) -> fmt::Result {
     f.write_str("the old text is not in the file")?;
     if near.is_empty() {
-        return f.write_str(", and nothing in it comes near; read the file again");
+        return f.write_str("; read it again");
     }
     f.write_str(if near.len() == 1 { "; what comes nearest:" } else { "; what comes nearest, the best first:" })?;
     let mut legend = false;

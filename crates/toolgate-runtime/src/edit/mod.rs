@@ -37,6 +37,9 @@ pub const MOST_INSERTED: usize = 64 * 1024 * 1024;
 /// Matches of an ambiguous text that are counted; nobody needs to know how many more there are.
 const MOST_COUNTED: usize = 1000;
 
+/// Texts of one call that were not found and for which the file is searched for what comes near; each takes another pass.
+const MOST_EXPLAINED: usize = 3;
+
 /// Lines of an ambiguous text's matches that are named.
 const MOST_NAMED: usize = 5;
 
@@ -112,9 +115,24 @@ impl Plan {
 /// Plans all edits of a file, or says everything that is wrong with them.
 ///
 /// # Errors
-/// When one of them cannot be done, or all of them would change nothing. The error shows parts of the file.
+/// When one of them cannot be done, or all of them would change nothing. [`EditError::explained`] adds what the file holds instead.
 pub fn plan(file: &[u8], edits: &[Edit]) -> Result<Plan, EditError> {
     Planner::new(file, edits).plan().map_err(|problems| EditError { problems, edits: edits.len() })
+}
+
+impl EditError {
+    /// The same error with parts of the file that come near to what was not found, for whoever may read the file.
+    #[must_use]
+    pub fn explained(mut self, file: &[u8], edits: &[Edit]) -> Self {
+        let missing = self.problems.iter_mut().filter_map(|problem| match problem {
+            Problem::Missing { edit, near } => Some((*edit, near)),
+            _ => None,
+        });
+        for (edit, near) in missing.take(MOST_EXPLAINED) {
+            *near = near::candidates(file, Encoding::of(file), &edits[edit].old);
+        }
+        self
+    }
 }
 
 /// Whether edits can be done in some file at all.
@@ -183,8 +201,7 @@ impl<'a> Planner<'a> {
         let wrong = |edit: usize| problems.iter().any(|problem| problem.edit() == Some(edit));
         let missing: Vec<usize> = missing.into_iter().filter(|edit| !wrong(*edit)).collect();
         for edit in missing {
-            let near = near::candidates(self.file, self.encoding, &self.edits[edit].old);
-            problems.push(Problem::Missing { edit, near });
+            problems.push(Problem::Missing { edit, near: Vec::new() });
         }
         self.overlaps(&mut problems);
         if !problems.is_empty() {

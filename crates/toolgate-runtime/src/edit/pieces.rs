@@ -91,13 +91,20 @@ impl<'a> Pieces<'a> {
     /// Where the bytes end that stand for themselves in this comparison; often most of a line, or of the text.
     fn plain_end(&self) -> usize {
         let rest = &self.bytes[self.at..];
-        let ascii = |plain: fn(u8) -> bool| rest.iter().position(|byte| !plain(*byte)).unwrap_or(rest.len());
         let length = match self.how {
             How::Exact => rest.len(),
             _ if !self.is_utf8() => 0,
-            How::Shown => ascii(|byte| byte.is_ascii() && byte != b'\r' && byte != b'\n'),
+            How::Shown => first(rest, |byte| !byte.is_ascii() || byte == b'\r' || byte == b'\n'),
             How::Alike | How::Indented => {
-                let length = ascii(|byte| byte > b' ' && byte.is_ascii());
+                // A blank within a line stands for itself where no other one follows.
+                let mut length = first(rest, |byte| byte <= b' ' || !byte.is_ascii());
+                while length > 0
+                    && let [b' ' | b'\t', next, ..] = rest[length..]
+                    && next > b' '
+                    && next.is_ascii()
+                {
+                    length += 1 + first(&rest[length + 1..], |byte| byte <= b' ' || !byte.is_ascii());
+                }
                 // A character that is no ASCII may belong to the one before it.
                 let joined = rest.get(length).is_some_and(|next| !next.is_ascii());
                 length.saturating_sub(usize::from(joined))
@@ -126,7 +133,7 @@ impl<'a> Pieces<'a> {
         let mut end = self.at + length;
         let (mut text, mut base) = (String::new(), first);
         while let Some((next, length)) = char_at(self.bytes, end, self.encoding)
-            && !next.is_ascii()
+            && !stands_alone(next)
             && (canonical_combining_class(next) != 0 || compose(base, next).is_some())
         {
             if text.is_empty() {
@@ -137,7 +144,7 @@ impl<'a> Pieces<'a> {
             end += length;
         }
         if text.is_empty() {
-            if first.is_ascii() || is_nfkc_quick(once(first)) == IsNormalized::Yes {
+            if first.is_ascii() || plain(first) != first || is_nfkc_quick(once(first)) == IsNormalized::Yes {
                 return self.piece(end, StandsFor::Char(plain(first)));
             }
             text.push(first);
@@ -190,6 +197,28 @@ impl Iterator for Pieces<'_> {
     }
 }
 
+/// The place of the first byte of a kind, or of the end.
+fn first(bytes: &[u8], kind: impl Fn(u8) -> bool) -> usize {
+    bytes.iter().position(|byte| kind(*byte)).unwrap_or(bytes.len())
+}
+
+/// What a line is compared as where that is a part of itself, which is so for most lines of most files. None where it takes a closer
+/// look.
+pub(super) fn plain_line(line: &[u8], how: How) -> Option<&[u8]> {
+    let line = line.strip_suffix(b"\r").unwrap_or(line);
+    let is_itself = line.is_ascii() || (how == How::Shown && std::str::from_utf8(line).is_ok());
+    if !is_itself || memchr::memchr(b'\r', line).is_some() {
+        return None;
+    }
+    let is_blank = |byte: &u8| *byte == b' ' || *byte == b'\t';
+    let end = line.iter().rposition(|byte| !is_blank(byte)).map_or(0, |last| last + 1);
+    match how {
+        How::Exact | How::Shown => Some(line),
+        How::Alike => Some(&line[..end]),
+        How::Indented => Some(&line[line.iter().position(|byte| !is_blank(byte)).unwrap_or(0)..end]),
+    }
+}
+
 /// The character at a place and its bytes. What is no UTF-8 is Windows-1252, as it is shown.
 pub(super) fn char_at(bytes: &[u8], at: usize, encoding: Encoding) -> Option<(char, usize)> {
     let first = *bytes.get(at)?;
@@ -225,6 +254,11 @@ fn windows_1252(byte: u8) -> char {
     encoding_rs::WINDOWS_1252.decode_without_bom_handling(&[byte]).0.chars().next().unwrap_or(char::from(byte))
 }
 
+/// Whether a character is known, without a look into tables, to combine with none before it: ASCII, punctuation, arrows and symbols, CJK.
+fn stands_alone(c: char) -> bool {
+    matches!(c, '\0'..='\u{7f}' | '\u{2010}'..='\u{205e}' | '\u{2190}'..='\u{2bff}' | '\u{4e00}'..='\u{9fff}')
+}
+
 /// White space within a line.
 pub(super) fn is_blank(c: char) -> bool {
     c == ' ' || c == '\t' || (!c.is_ascii() && c.is_whitespace() && !matches!(c, '\u{85}' | '\u{2028}' | '\u{2029}'))
@@ -243,5 +277,42 @@ fn plain(c: char) -> char {
         '\u{2010}'..='\u{2015}' | '\u{2212}' => '-',
         c if c != '\t' && is_blank(c) => ' ',
         c => c,
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    /// The short ways say what the tables say.
+    #[test]
+    fn short_ways_are_right_for_every_character() {
+        let bases = ['a', 'A', '=', '<', '\u{2203}', '\u{2190}', '\u{304b}', '\u{4e00}'];
+        for c in '\0'..=char::MAX {
+            if stands_alone(c) {
+                let combines =
+                    canonical_combining_class(c) != 0 || bases.iter().any(|base| compose(*base, c).is_some());
+                assert!(!combines, "U+{:04X}", c as u32);
+            }
+            if plain(c) != c {
+                let folded: String = once(c).nfkc().map(plain).collect();
+                assert_eq!(folded, plain(c).to_string(), "U+{:04X}", c as u32);
+            }
+        }
+    }
+
+    #[test]
+    fn a_plain_line_is_what_its_pieces_are() {
+        for line in ["", "a", " a", "\ta b  c ", "  ", "\u{2018}a\u{2019} \u{e9}", "a\t", "\u{b}a \u{7f}"] {
+            for how in [How::Shown, How::Alike, How::Indented] {
+                let mut text = Vec::new();
+                Pieces::new(line.as_bytes(), 0, Encoding::Utf8, how)
+                    .for_each(|piece| piece.write(line.as_bytes(), &mut text));
+                assert!(
+                    plain_line(line.as_bytes(), how).is_none_or(|plain| plain == text),
+                    "{line:?} {how:?} {text:?}"
+                );
+            }
+        }
     }
 }

@@ -14,7 +14,7 @@ use memchr::memmem::Finder;
 
 use super::{
     How,
-    pieces::{Piece, Pieces, StandsFor, char_at, is_blank, is_invisible},
+    pieces::{Piece, Pieces, StandsFor, char_at, is_blank, is_invisible, plain_line},
 };
 use crate::files::text::Encoding;
 
@@ -72,12 +72,26 @@ impl<'a> View<'a> {
             return Self { bytes, encoding, how, text: Cow::Borrowed(&bytes[start..]), marks: vec![(0, start)] };
         }
         let (mut text, mut marks) = (Vec::with_capacity(bytes.len()), vec![(0, start)]);
-        let mut next = MARK_EVERY;
-        for piece in Pieces::new(bytes, start, encoding, how) {
-            piece.write(bytes, &mut text);
-            if piece.is_line_end() && text.len() >= next {
-                marks.push((text.len(), piece.range.end));
-                next = text.len() + MARK_EVERY;
+        let mut at = start;
+        while at < bytes.len() {
+            let line_end = memchr::memchr(b'\n', &bytes[at..]).map(|end| at + end);
+            let plain = line_end.filter(|_| encoding.name().is_none()).and_then(|end| plain_line(&bytes[at..end], how));
+            if let (Some(end), Some(plain)) = (line_end, plain) {
+                text.extend_from_slice(plain);
+                text.push(b'\n');
+                at = end + 1;
+                mark(&mut marks, text.len(), at);
+                continue;
+            }
+            for piece in Pieces::new(bytes, at, encoding, how) {
+                piece.write(bytes, &mut text);
+                at = piece.range.end;
+                if piece.is_line_end() {
+                    mark(&mut marks, text.len(), at);
+                }
+                if line_end.is_some_and(|end| at > end) && piece.is_line_end() {
+                    break;
+                }
             }
         }
         Self { bytes, encoding, how, text: Cow::Owned(text), marks }
@@ -189,6 +203,13 @@ impl Form {
     /// Whether the needle's last line end is not part of it.
     pub(super) fn is_open(&self) -> bool {
         self.end == End::OfText
+    }
+}
+
+/// Marks a line start where the last mark is far enough away.
+fn mark(marks: &mut Vec<(usize, usize)>, viewed: usize, at: usize) {
+    if marks.last().is_none_or(|(last, _)| viewed >= last + MARK_EVERY) {
+        marks.push((viewed, at));
     }
 }
 

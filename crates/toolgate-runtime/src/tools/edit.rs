@@ -259,6 +259,7 @@ impl Editing {
             let plan = match plan(&old, edits) {
                 Ok(plan) => plan,
                 Err(error) => {
+                    let error = error.explained(&old, edits);
                     made = Made::Nothing(format!("{path} was not changed: {error}"));
                     return Ok(Update::Keep);
                 }

@@ -24,7 +24,7 @@ fn applied(file: &[u8], splices: &[Splice]) -> Vec<u8> {
 
 /// What a file becomes, or what is said; bytes that are no UTF-8 as they are.
 fn edited(file: &[u8], edits: &[Edit]) -> Result<(Vec<u8>, Plan), String> {
-    let plan = plan(file, edits).map_err(|error| error.to_string())?;
+    let plan = plan(file, edits).map_err(|error| error.explained(file, edits).to_string())?;
     Ok((applied(file, &plan.splices), plan))
 }
 
@@ -238,22 +238,22 @@ fn the_difference_reads_as_lines_in_any_encoding() {
 #[test]
 fn what_is_not_found_is_shown_what_comes_near() {
     let file = "fn a() {\n\tlet x = 1;\n\tlet y\u{a0}= 2;\n}\n\nfn b() {\n\tlet x = 10;\n}\n";
-    let near = |old: &str| plan(file.as_bytes(), &[edit(old, "x")]).unwrap_err().to_string();
+    let said = |file: &str, old: &str| edited(file.as_bytes(), &[edit(old, "x")]).unwrap_err();
+    let near = |old: &str| said(file, old);
     let found = near("    let x = 1;\n    let y = 3;\n");
     for row in ["line 2", "-       | ····let y = 3;", "+     3 | →let y<U+00A0>= 2;"] {
         assert!(found.contains(row), "no {row:?} in {found}");
     }
     let found = near("fn  b() {");
     assert!(found.contains("-       | fn··b()·{") && found.contains("+     6 | fn·b()·{"), "{found}");
-    assert!(near("something else altogether").contains("nothing in it comes near"));
+    assert!(near("something else altogether").ends_with("not in the file; read it again"));
     // The best one is found wherever it is, and an answer is short whatever the file holds.
     let mut long = "let value = compute(alpha, beta);\n".repeat(20_000);
     long.insert_str(300 * 34, "fn needle(first: u8, second: u8) -> u16 {\n");
-    let error =
-        plan(long.as_bytes(), &[edit("fn needle(first: u8, second: u16) -> u16 {", "x")]).unwrap_err().to_string();
+    let error = said(&long, "fn needle(first: u8, second: u16) -> u16 {");
     assert!(error.contains("line 301:") && error.len() < 600, "{error}");
     let blob = "x".repeat(3_000_000);
-    let error = plan(blob.as_bytes(), &[edit(&format!("{}y", "x".repeat(5000)), "x")]).unwrap_err().to_string();
+    let error = said(&blob, &format!("{}y", "x".repeat(5000)));
     assert!(error.len() < 3000, "{}", error.len());
 }
 

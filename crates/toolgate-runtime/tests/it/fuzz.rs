@@ -12,13 +12,17 @@ use std::{
 
 use serde_json::json;
 use toolgate_core::{args, schema::Schema};
-use toolgate_runtime::external::protocol::Reader;
+use toolgate_runtime::{
+    edit::{Edit, difference, plan},
+    external::protocol::Reader,
+};
 
 /// What reads bytes, and panics where something is wrong.
 type Target = fn(&[u8]);
 
 /// What is fuzzed: a name, the function, and examples.
-const TARGETS: &[(&str, Target, &[&str])] = &[("args", arguments, ARGUMENTS), ("external", external, EXTERNAL)];
+const TARGETS: &[(&str, Target, &[&str])] =
+    &[("args", arguments, ARGUMENTS), ("external", external, EXTERNAL), ("edit", edit, EDITS)];
 
 /// Inputs of each target in a test: a second or less for all of them.
 const INPUTS: u64 = 3_000;
@@ -130,6 +134,47 @@ fn external(data: &[u8]) {
     assert_eq!(whole, read(1));
     assert_eq!(whole, read(7));
     assert!(whole.err().is_none_or(|reason| reason.len() < 2_000));
+}
+
+/// A file and pairs of texts, with a byte between them that no text holds.
+const EDITS: &[&str] = &[
+    "fn f() {\n\treturn 1\n}\n\u{1}    return 1\n}\u{1}    return 2\n    x\n}",
+    "a\r\nb  \r\nc\r\n\u{1}a\nb\u{1}A\nb\u{1}c\u{1}d\ne",
+    "\u{201c}q\u{201d} cafe\u{301} \u{2014} x\n\u{1}\"q\" caf\u{e9} - \u{1}\"r\" caf\u{e9} -- \u{1}x\u{1}",
+    "\u{feff}one\rtwo\r\u{1}one\ntwo\u{1}1\n2",
+    "  a\n    b\n  a\n\u{1}\ta\n\t\tb\n\u{1}\tb\n\ta\n",
+];
+
+/// Whatever is planned is done within the file and in order, the same each time; and blanks aside, one match of the old text has become
+/// the new one and nothing else has changed, as far as that can be said by simpler means.
+fn edit(data: &[u8]) {
+    let parts: Vec<&[u8]> = data.split(|byte| *byte == 1).take(7).collect();
+    let text = |part: &[u8]| String::from_utf8_lossy(part).into_owned();
+    let (file, pairs) = (parts[0], parts[1..].chunks_exact(2));
+    let edits: Vec<Edit> = pairs.map(|pair| Edit { old: text(pair[0]), new: text(pair[1]), all: false }).collect();
+    let planned = plan(file, &edits);
+    assert_eq!(planned, plan(file, &edits));
+    let plan = match planned {
+        Ok(plan) => plan,
+        Err(error) => return assert!(error.explained(file, &edits).to_string().len() < 64 * MOST_BYTES),
+    };
+    let (mut new, mut at) = (Vec::new(), 0);
+    for splice in &plan.splices {
+        new.extend_from_slice(&file[at..splice.range.start]);
+        new.extend_from_slice(&splice.with);
+        at = splice.range.end;
+    }
+    new.extend_from_slice(&file[at..]);
+    assert_ne!(new, file);
+    difference(file, &plan.splices).shown(100);
+    let [Edit { old, new: become_, .. }] = &edits[..] else { return };
+    if file.is_ascii() && old.is_ascii() && become_.is_ascii() {
+        let solid =
+            |bytes: &[u8]| bytes.iter().copied().filter(|byte| !byte.is_ascii_whitespace()).collect::<Vec<u8>>();
+        let (file, new, old, become_) = (solid(file), solid(&new), solid(old.as_bytes()), solid(become_.as_bytes()));
+        let mut places = (0..=file.len().saturating_sub(old.len())).filter(|at| file[*at..].starts_with(&old));
+        assert!(places.any(|at| [&file[..at], &become_, &file[at + old.len()..]].concat() == new));
+    }
 }
 
 #[test]
