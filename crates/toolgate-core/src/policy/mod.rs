@@ -273,6 +273,30 @@ mod tests {
     }
 
     #[test]
+    fn a_class_allows_what_is_of_its_kind_and_no_more() {
+        let place = Place { spelled: "a".into(), path: "/w/a".into(), real: "/w/a".into(), inside: true };
+        let (read, write) = (Effect::Read(place.clone()), Effect::Write(place));
+        let connect = Effect::Connect("example.org".into());
+        let line = Effect::Run { line: "make".into(), cwd: "/w".into() };
+        let mut spec = ToolSpec::new("own", "", serde_json::json!({}));
+        spec.rule_names = ["Read", "Edit", "WebFetch", "Bash"].map(String::from).to_vec();
+        for (effects, allowed_by) in [
+            (vec![write.clone()], &["Edit", "own"][..]),
+            (vec![read.clone(), write], &["Edit", "own"]),
+            (vec![connect.clone()], &["WebFetch", "own"]),
+            (vec![read, connect], &["own"]),
+            (vec![line], &["Bash", "own"]),
+        ] {
+            let prepared = Prepared { effects, ..Prepared::default() };
+            let call = CheckedCall::new("1".into(), &spec, Args::new(), vec![], prepared);
+            let allows = |name: &&str| verdict(&call, ApprovalMode::ReadOnly, &[(Tier::Allow, name)]) == "allow";
+            let found: Vec<&str> =
+                ["Read", "Edit", "WebFetch", "Bash", "own"].into_iter().filter(|name| allows(name)).collect();
+            assert_eq!(found, allowed_by, "{:?}", call.effects());
+        }
+    }
+
+    #[test]
     fn a_rule_without_a_spec_speaks_of_every_call_of_its_tool() {
         assert_eq!(verdict(&run("ls"), ApprovalMode::AllowAll, &[(Tier::Deny, "exec_command")]), "deny");
         assert_eq!(verdict(&run("ls"), ApprovalMode::ReadOnly, &[(Tier::Allow, "Bash")]), "allow");

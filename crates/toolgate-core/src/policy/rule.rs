@@ -120,16 +120,33 @@ impl Rule {
     pub(super) fn covers(&self, call: &CheckedCall) -> bool {
         self.names(call)
             && !call.effects().is_empty()
-            && call.effects().iter().all(|effect| match (effect, &self.spec) {
-                (Effect::Run { line, .. }, None) => command::plain_words(line).is_some(),
-                (Effect::Run { line, .. }, Some(Spec::Words(spec))) => {
-                    command::plain_words(line).is_some_and(|words| spec.matches(&words))
-                }
-                (Effect::Connect(host), Some(Spec::Domain(domain))) => is_of(host, domain),
-                // Typed text has no rule that allows it, and what no rule of this form describes is not covered by one.
-                (Effect::Feed { .. } | Effect::Unknown(_) | Effect::Foreign { .. }, _) => false,
-                (_, spec) => spec.is_none(),
+            && call.effects().iter().all(|effect| {
+                self.is_of_its_kind(effect)
+                    && match (effect, &self.spec) {
+                        (Effect::Run { line, .. }, None) => command::plain_words(line).is_some(),
+                        (Effect::Run { line, .. }, Some(Spec::Words(spec))) => {
+                            command::plain_words(line).is_some_and(|words| spec.matches(&words))
+                        }
+                        (Effect::Connect(host), Some(Spec::Domain(domain))) => is_of(host, domain),
+                        // Typed text has no rule that allows it, and what no rule of this form describes is not covered by one.
+                        (Effect::Feed { .. } | Effect::Unknown(_) | Effect::Foreign { .. }, _) => false,
+                        (_, spec) => spec.is_none(),
+                    }
             })
+    }
+}
+
+impl Rule {
+    /// Whether an effect is of the kind that the rule's name stands for. A tool may answer to several classes, and a rule of one allows what
+    /// is of that class; under a tool's own name it allows all that the tool does.
+    fn is_of_its_kind(&self, effect: &Effect) -> bool {
+        match self.name.as_str() {
+            "Read" => matches!(effect, Effect::Read(_) | Effect::Search(_)),
+            "Edit" => matches!(effect, Effect::Read(_) | Effect::Search(_) | Effect::Write(_)),
+            "WebFetch" => matches!(effect, Effect::Connect(_)),
+            "Bash" => !matches!(effect, Effect::Write(_) | Effect::Connect(_) | Effect::Delegate),
+            _ => true,
+        }
     }
 }
 

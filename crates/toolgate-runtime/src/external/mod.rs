@@ -104,6 +104,11 @@ impl Declaration {
         spec.timeout_ms = self.timeout_ms.unwrap_or(spec.timeout_ms);
         spec.execution = self.execution.unwrap_or(spec.execution);
         spec.kind = self.effects.iter().flatten().map(Template::kind).next().unwrap_or(ToolKind::Other);
+        for class in self.effects.iter().flatten().map(Template::class) {
+            if !spec.rule_names.iter().any(|known| known == class) {
+                spec.rule_names.push(class.to_owned());
+            }
+        }
         spec.snippet = self.snippet.clone().map(Into::into);
         let keep = self.truncate.unwrap_or(spec.bound.keep);
         spec.bound = match self.max_output_length {

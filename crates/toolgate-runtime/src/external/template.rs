@@ -95,6 +95,16 @@ impl Template {
         }
     }
 
+    /// The class of rules that speak of such an effect.
+    pub(super) fn class(&self) -> &'static str {
+        match self.act {
+            Act::Read | Act::Search => "Read",
+            Act::Write => "Edit",
+            Act::Connect => "WebFetch",
+            Act::Run => "Bash",
+        }
+    }
+
     /// Whether the parameters have every argument that it names.
     pub(super) fn check(&self, parameters: &Value) -> Result<(), String> {
         let known = |name: &str| parameters["properties"].get(name).is_some();

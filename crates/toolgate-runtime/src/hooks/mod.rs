@@ -155,7 +155,7 @@ pub enum HookCommand {
 
 impl HookCommand {
     /// Its beginning, for people.
-    fn shown(&self) -> String {
+    pub fn shown(&self) -> String {
         let whole = match self {
             Self::Line(line) => line.split_whitespace().collect::<Vec<_>>().join(" "),
             Self::Program(argv) => argv.join(" "),
@@ -304,7 +304,7 @@ impl Hooks {
         self.list.iter().any(|hook| hook.event == event)
     }
 
-    /// Why the run shall end, where a hook said so since this was asked last.
+    /// Why the run shall end, where a hook said so since this was asked last. Until it is asked, every further call is denied.
     pub fn take_stop(&self) -> Option<String> {
         self.stop.lock().unwrap_or_else(PoisonError::into_inner).take()
     }
@@ -313,6 +313,12 @@ impl Hooks {
     /// asked, since nothing is stricter. An interrupt leaves what was heard until then.
     pub async fn hear(&self, occasion: Occasion<'_>, interrupt: &CancellationToken) -> Heard {
         let (event, mut heard) = (occasion.event(), Heard::default());
+        let ending = self.stop.lock().unwrap_or_else(PoisonError::into_inner).clone();
+        if let (Some(reason), Occasion::BeforeCall(_)) = (ending, &occasion) {
+            // A run that is to end begins nothing more, also of the answer that was being worked on.
+            heard.advice = Some(Advice::Deny(Basis { source: Source::Hook, rule: None, reason }));
+            return heard;
+        }
         let hooks = self.list.iter().filter(|hook| hook.event == event && occasion.is_for(&hook.matcher));
         for hook in hooks {
             let started = Instant::now();

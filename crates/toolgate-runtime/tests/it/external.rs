@@ -63,6 +63,17 @@ async fn arguments_go_in_and_what_is_said_comes_out() {
 }
 
 #[tokio::test]
+async fn a_program_need_not_read_and_may_fill_every_pipe() {
+    let flood = "head -c 3000000 /dev/zero >&2";
+    for line in [END.to_owned(), format!("{flood}; {END}"), format!("{flood}; cat >/dev/null; {END}")] {
+        let mut fields = script(&line);
+        fields["parameters"] = json!({"type": "object", "properties": {"text": {"type": "string"}}});
+        let (output, _) = call(ApprovalMode::AllowAll, vec![], fields, json!({"text": "x".repeat(1_000_000)})).await;
+        assert_eq!(output.stop_reason, Some(StopReason::Completed), "{line}: {}", output.output);
+    }
+}
+
+#[tokio::test]
 async fn what_goes_wrong_is_named_and_nothing_is_left_running() {
     let text = r#"echo '{"type":"text","text":"begun"}'"#;
     let failed = r#"echo '{"type":"end","status":"failed","reason":"no such city"}'"#;
@@ -216,6 +227,12 @@ async fn the_gate_judges_by_effects_and_never_by_the_name() {
         (ReadOnly, vec![], &reads, true),
         (ReadOnly, vec![], &writes, false),
         (ReadOnly, vec![], &json!([]), false),
+        (ReadOnly, vec![(Tier::Allow, "Edit")], &writes, true),
+        (ReadOnly, vec![(Tier::Allow, "mine")], &writes, true),
+        (ReadOnly, vec![(Tier::Allow, "mine")], &says_nothing, false),
+        (AllowAll, vec![(Tier::Deny, "Edit")], &writes, false),
+        (AllowAll, vec![(Tier::Deny, "Bash(curl *)")], &json!([{"run": "make; curl {path}"}]), false),
+        (AllowAll, vec![(Tier::Deny, "Bash(curl *)")], &json!([{"run": "make {path}"}]), true),
         (AllowAll, vec![(Tier::Deny, "mine")], &reads, false),
         (AllowAll, vec![(Tier::Ask, "mine")], &reads, false),
     ] {

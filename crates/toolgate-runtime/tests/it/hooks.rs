@@ -267,6 +267,12 @@ async fn a_hook_that_ends_the_run_lets_no_call_run() {
     let ends = says(PreToolUse, &json!({"continue": false, "stopReason": "enough"}));
     let case = Case::new(ApprovalMode::AllowAll, &[], vec![ends], "echo ran").await;
     assert_eq!((case.decided().0.as_str(), case.outcomes()), ("deny", vec!["stop".to_owned()]));
+    let next = case.house.sh("echo more").await;
+    assert!(
+        next.output.contains(": enough") && case.outcomes().len() == 1,
+        "nothing more begins, and no hook is asked: {}",
+        next.output
+    );
     let stop = case.house.env.hooks().take_stop().unwrap();
     assert!(stop.ends_with(": enough") && case.house.env.hooks().take_stop().is_none(), "{stop}");
 }

@@ -99,6 +99,12 @@ fn of_settings(settings: &Settings, surroundings: &Surroundings) -> Vec<Finding>
         }
         Err(failure) => bad("model", &failure),
     });
+    for (_, spec) in settings.own_tools(surroundings) {
+        findings.push(good("tool", &format!("{} is a program of your own", spec.name)));
+    }
+    for hook in &settings.hooks {
+        findings.push(good("hook", &hook.shown()));
+    }
     for name in settings.tools.servers.keys() {
         findings.push(good("mcp", &format!("{name} is configured; servers are not started yet")));
     }

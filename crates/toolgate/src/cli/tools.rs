@@ -89,7 +89,8 @@ impl<'a> Shop<'a> {
         let settings = config::load(&how.common.given(), workspace.root(), surroundings)?;
         settings.notes.iter().for_each(|note| print::to_person(&format!("note: {note}")));
         let mut chosen = settings.tools.builtin.chosen(&Parts::default()).map_err(Failure::configuration)?;
-        chosen.extend(settings.own_tools(surroundings));
+        let own = settings.own_tools(surroundings).into_iter();
+        chosen.extend(own.filter(|(_, spec)| settings.tools.builtin.takes(spec)));
         Ok(Self { scale: Scale::of(&settings, surroundings)?, settings, surroundings, chosen })
     }
 

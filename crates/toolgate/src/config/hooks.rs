@@ -141,6 +141,11 @@ impl Configured {
         names.into_iter().flatten().filter(|name| !known(name))
     }
 
+    /// What it is asked about, what runs and where it stands.
+    pub(crate) fn shown(&self) -> String {
+        format!("{}: {} ({})", self.hook.event.as_str(), self.hook.command.shown(), self.hook.place)
+    }
+
     /// Where it stands.
     pub(super) fn place(&self) -> &str {
         &self.hook.place

@@ -172,7 +172,7 @@ pub(crate) const KEYS: &[Key] = &[
         example: "tools:\n  builtin:\n    - exec_command\n    - name: kill_command\n      timeoutMs: 10000\n",
         flag: Some("--tools, --no-tools"),
         variable: None,
-        set: |to, node, _| store(&mut to.tools.builtin, Selection::read(node)),
+        set: |to, node, _| store(&mut to.tools.builtin, Selection::read(node, &to.tools.own_names)),
     },
     Key {
         path: "tools.exclude",
@@ -188,7 +188,7 @@ pub(crate) const KEYS: &[Key] = &[
         path: "tools.external",
         takes: "list of programs as tools",
         default: "none",
-        means: "Programs of your own that are tools beside the built-in ones; `docs/tools.md` is a guide. `name`, `description` and `parameters` (a JSON Schema; no arguments without it) are what the model is told. `command` is the program and its arguments: a bare word is looked for on PATH, a path leads on from the folder of the file that holds it. It gets the call's arguments as one JSON object on standard input; `protocol` says what its output is: `lines` (one JSON message a line, the default) or `text`. `effects` says what a call would do, as a list of `read`, `write`, `search` (a path), `connect` (a host) or `run` (a line of shell) with arguments in braces; without it nobody knows, and a call asks in every mode but `allow-all`. `permission`, `timeoutMs`, `maxOutputLength` and `truncate` are as in `tools.builtin`; `execution` is `parallel` or `sequential`; `snippet` is its line in the system prompt.",
+        means: "Programs of your own that are tools beside the built-in ones; `docs/tools.md` is a guide. Every set of `tools.builtin` has them too, `read-only` those of `permission: r`; a list has those that it names. `name`, `description` and `parameters` (a JSON Schema; no arguments without it) are what the model is told. `command` is the program and its arguments: a bare word is looked for on PATH, a path leads on from the folder of the file that holds it. It gets the call's arguments as one JSON object on standard input; `protocol` says what its output is: `lines` (one JSON message a line, the default) or `text`. `effects` says what a call would do, as a list of `read`, `write`, `search` (a path), `connect` (a host) or `run` (a line of shell) with arguments in braces; without it nobody knows, and a call asks in every mode but `allow-all`. `permission`, `timeoutMs`, `maxOutputLength` and `truncate` are as in `tools.builtin`; `execution` is `parallel` or `sequential`; `snippet` is its line in the system prompt.",
         example: "tools:\n  external:\n    - name: count_words\n      description: Count the words of a file.\n      parameters:\n        type: object\n        properties:\n          path: {type: string}\n        required: [path]\n      command: [./count_words.py]\n      permission: r\n      effects:\n        - read: \"{path}\"\n",
         flag: None,
         variable: None,

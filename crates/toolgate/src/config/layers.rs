@@ -181,7 +181,7 @@ pub(crate) fn load(given: &Given, workspace: &Path, surroundings: &Surroundings)
             |name| format!("{}: the matcher's `{name}` is no tool, so the hook is never asked for it", hook.place());
         settings.notes.extend(unknown.map(note));
     }
-    let missing = settings.tools.builtin.missing().join(", ");
+    let missing = settings.tools.builtin.missing(&settings.tools.own_names).join(", ");
     if !missing.is_empty() {
         settings.notes.push(format!("tools.builtin: {missing}: not built yet, so these are left out"));
     }

@@ -20,7 +20,7 @@ unknown key is an error that names its line.
 | flags | named below |
 | managed | `/etc/toolgate/config.yaml` |
 
-A later layer replaces the value of an earlier one, lists whole; rules (`permissions.allow`, `ask`, `deny`, `tests`) add up over all layers.
+A later layer replaces the value of an earlier one, lists whole; rules (`permissions.allow`, `ask`, `deny`, `tests`) and `hooks` add up over all layers.
 `toolgate config show` prints each value and where it came from, `toolgate config check` reads everything and says what is wrong,
 `toolgate config path` prints where the files stand. A file that is not there is no error; one that cannot be read stops the start with
 exit code 3.

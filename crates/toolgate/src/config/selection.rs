@@ -9,7 +9,7 @@ use serde::{Deserialize, Deserializer, de::Error};
 use toolgate_agent::tools::Parts;
 use toolgate_core::{
     config::{DefinitionError, ToolDefinition},
-    tool::{ForModel, ToolKind, ToolSet, ToolSpec},
+    tool::{ForModel, Permission, ToolKind, ToolSet, ToolSpec},
 };
 use toolgate_runtime::{
     registry::{Registry, forms, named},
@@ -45,8 +45,8 @@ impl Default for Selection {
 }
 
 impl Selection {
-    /// Reads a set's name or a list, and checks that every entry can be applied.
-    pub(crate) fn read(node: &Node) -> Result<Self, Wrong> {
+    /// Reads a set's name or a list, and checks that every entry can be applied. `own` are the names of the user's own tools.
+    pub(crate) fn read(node: &Node, own: &[String]) -> Result<Self, Wrong> {
         if let Kind::Text(word) = &node.kind {
             return word.parse().map(Self::Set).map_err(|what: String| Wrong::new(what).at(node.line));
         }
@@ -64,6 +64,14 @@ impl Selection {
             match named(&tools, &definition.name) {
                 Some((_, spec)) => drop(definition.applied_to(spec).map_err(|error| wrong(error.to_string()))?),
                 None if is_known(&definition.name) => {}
+                None if own.contains(&definition.name) => {
+                    if definition != ToolDefinition::bare(&definition.name) {
+                        return Err(wrong(format!(
+                            "`{}` is declared in tools.external; here it is only named",
+                            definition.name
+                        )));
+                    }
+                }
                 None => return Err(wrong(unknown(&definition.name, &tools))),
             }
             list.push(definition);
@@ -71,11 +79,22 @@ impl Selection {
         Ok(Self::List(list))
     }
 
-    /// Names in a list that no tool of this program has.
-    pub(crate) fn missing(&self) -> Vec<&str> {
+    /// Whether a tool of the user's own is there beside what was chosen: in a list where it is named, in a set always, but for the set of
+    /// what only reads.
+    pub(crate) fn takes(&self, own: &ToolSpec) -> bool {
+        match self {
+            Self::List(list) => list.iter().any(|entry| entry.name == own.name),
+            Self::Set(ToolSet::ReadOnly) => own.permission == Permission::Read,
+            Self::Set(_) => true,
+        }
+    }
+
+    /// Names in a list that neither a tool of this program nor one of the user's own has.
+    pub(crate) fn missing(&self, own: &[String]) -> Vec<&str> {
         let Self::List(list) = self else { return Vec::new() };
         let tools = builtin();
-        list.iter().map(|entry| entry.name.as_str()).filter(|name| named(&tools, name).is_none()).collect()
+        let names = list.iter().map(|entry| entry.name.as_str());
+        names.filter(|name| named(&tools, name).is_none() && !own.iter().any(|own| own == name)).collect()
     }
 
     /// Names in a list of tools that have to do without their program.
@@ -105,6 +124,7 @@ impl Selection {
     /// The tools of a session with their declarations: the chosen ones, then the user's own.
     pub(crate) fn registry(&self, parts: &Parts, own: Vec<Declared>, offer: &Offer<'_>) -> Result<Registry, String> {
         let mut registry = Registry::default();
+        let own = own.into_iter().filter(|(_, spec)| self.takes(spec));
         for (tool, spec) in self.chosen(parts)?.into_iter().chain(own) {
             if offer.refusal(tool.as_ref(), &spec).is_none() {
                 registry.add_as(tool, spec).map_err(|error| error.to_string())?;
@@ -159,7 +179,7 @@ impl<'de> Deserialize<'de> for Selection {
     fn deserialize<D: Deserializer<'de>>(deserializer: D) -> Result<Self, D::Error> {
         let value = serde_json::Value::deserialize(deserializer)?;
         let node = Node::of(&value);
-        Self::read(&node).map_err(D::Error::custom)
+        Self::read(&node, &[]).map_err(D::Error::custom)
     }
 }
 

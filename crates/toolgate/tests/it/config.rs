@@ -240,6 +240,16 @@ fn a_program_of_ones_own_is_a_tool() {
     let (code, out, _) = call(&["theirs", "{}", "--trust"]);
     assert!(code == 4 && out.contains("denied by policy"), "the user's rule speaks of the project's tool: {out}");
 
+    for (tools, there) in [
+        ("--tools=read", false),
+        ("--tools=read,mine", true),
+        ("--tools=minimal", true),
+        ("--tools=read-only", false),
+        ("--no-tools", false),
+    ] {
+        let out = call(&["mine", "{}", tools]).1;
+        assert_eq!(!out.contains("Unknown tool"), there, "{tools}: {out}");
+    }
     let listed = setting.run(&["tools", "--json"]).1;
     let listed: Value = serde_json::from_str(&listed).unwrap();
     assert!(listed["tools"].as_array().unwrap().iter().any(|tool| tool["name"] == "mine" && tool["offered"] == true));
@@ -275,6 +285,35 @@ fn hooks_of_all_layers_are_asked() {
 
     let (code, _, err) = Setting::user(&guard("exec_comand|mine*")).run(&["config", "check"]);
     assert!(code == 0 && err.contains("config.yaml:3: the matcher's `exec_comand` is no tool"), "{err}");
+}
+
+/// Hooks around a run: what they add is heard, what they block is told with an exit code, and the trace shows each of them.
+#[test]
+fn hooks_hear_a_run_from_its_prompt_to_its_end() {
+    let hooks = "hooks:\n  UserPromptSubmit:\n    - command: grep -q '\"prompt\":\"go\"' && echo be quick || { echo only go >&2; exit 2; }\n  \
+                 Stop:\n    - command: exit 1\n  SessionEnd:\n    - command: touch over\n";
+    let setting = Setting::user(hooks);
+    let script = setting.place.script(&json!([{ "text": "one" }]));
+    let run = |prompt: &str| setting.run(&["run", prompt, "--api", "script", "--model", &script]);
+    let (code, out, err) = run("go");
+    assert!(code == 0 && out == "one\n", "{out}{err}");
+    assert!(
+        err.contains("hook exit 1 (") && err.contains("it failed: exit code 1"),
+        "people are told of a failure: {err}"
+    );
+    assert!(setting.place.work().join("over").exists());
+    let (code, shown, _) = setting.run(&["trace", "show", setting.place.trace().to_str().unwrap()]);
+    assert!(code == 0 && shown.contains("[from a hook]") && shown.contains("be quick"), "{shown}");
+    for part in ["hook UserPromptSubmit grep", "hook Stop exit 1", "hook SessionEnd touch over"] {
+        assert!(shown.contains(part), "{part}: {shown}");
+    }
+    let (code, out, err) = run("stay");
+    assert!(
+        code == 1 && out.is_empty() && err.contains("stopped: the hook ") && err.contains(": only go"),
+        "{out}{err}"
+    );
+    let (_, doctor, _) = setting.run(&["doctor"]);
+    assert!(doctor.contains("Stop: exit 1 ("), "{doctor}");
 }
 
 #[test]
