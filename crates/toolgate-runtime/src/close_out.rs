@@ -12,6 +12,7 @@ use toolgate_core::{
 };
 
 use crate::{
+    image::Picture,
     output::{Sink, bounded, live, spill::SpillFolder},
     tool::Done,
     trace::{Journal, TraceError},
@@ -63,8 +64,9 @@ impl CloseOut {
         let stop = ending.stop_reason();
         notes.extend(done.note);
         notes.extend(ending.marker());
-        let images = if stop == StopReason::Completed { admitted(done.images, &mut notes) } else { Vec::new() };
         let output = self.sink.close(&notes);
+        let images = if stop == StopReason::Completed { done.images } else { Vec::new() };
+        let images: Vec<String> = images.iter().map(Picture::data_url).collect();
         if !images.is_empty() {
             let delta = Partial { images: images.clone(), ..piece(&self.call_id, PartialEvent::Delta) };
             self.journal.show(ModelMessage::PartialToolCallOutput(delta));
@@ -73,30 +75,6 @@ impl CloseOut {
         self.journal.show(ModelMessage::PartialToolCallOutput(end));
         record(&self.journal, result(&self.call_id, output, images, stop))
     }
-}
-
-/// The images that may enter a history, whoever brings them; of each other one a note says why not. One that a provider refuses would be
-/// refused with every later request.
-fn admitted(images: Vec<String>, notes: &mut Vec<String>) -> Vec<String> {
-    let admit = |image: String| match admit(&image) {
-        Ok(image) => Some(image),
-        Err(why) => {
-            notes.push(format!("[an image was left out: {why}]"));
-            None
-        }
-    };
-    images.into_iter().filter_map(admit).collect()
-}
-
-#[cfg(feature = "images")]
-fn admit(image: &str) -> Result<String, String> {
-    crate::image::admitted(image)
-}
-
-/// Without decoders no image can be looked at.
-#[cfg(not(feature = "images"))]
-fn admit(_image: &str) -> Result<String, String> {
-    Err("this build cannot look at images".into())
 }
 
 /// Records a result that had no output to stream: a denial.

@@ -25,7 +25,6 @@ pub mod files;
 pub mod gate;
 pub mod hooks;
 pub mod ids;
-#[cfg(feature = "images")]
 pub mod image;
 pub mod notice;
 pub mod output;

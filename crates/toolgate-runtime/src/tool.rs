@@ -14,6 +14,7 @@ use crate::{
     fetch::Fetch,
     files::{Files, seen::Seen},
     gate::Permit,
+    image::Picture,
     notice::Notices,
     output::Sink,
     process::table::CommandSessions,
@@ -121,8 +122,8 @@ pub struct Done {
     pub stop: Option<StopReason>,
     /// One line outside the bound: an exit code, a process id.
     pub note: Option<String>,
-    /// Data URLs, outside the bound.
-    pub images: Vec<String>,
+    /// Images, outside the bound.
+    pub images: Vec<Picture>,
     /// What the tool lacked. The next check of such a call asks for exactly that.
     pub blocked: Vec<Blocked>,
 }

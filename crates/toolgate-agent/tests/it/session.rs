@@ -27,6 +27,7 @@ use toolgate_runtime::{
     approver::{OnAsk, Unattended},
     environment::{Environment, Setup},
     gate::Permit,
+    image::Picture,
     registry::Registry,
     tool::{CheckContext, Done, Tool, ToolContext, ToolError},
     trace::{Journal, TraceFile, Unwatched},
@@ -103,6 +104,9 @@ impl Answer for Spoken {
     }
 }
 
+/// One black pixel, as PNG.
+const PIXEL: &str = "iVBORw0KGgoAAAANSUhEUgAAAAEAAAABCAYAAAAfFcSJAAAADUlEQVR4nGNgYGD4DwABBAEAX+XDSwAAAABJRU5ErkJggg==";
+
 /// Gives back what it is told, with an image where it is told to; speaks into the run where it is told to.
 struct Echo(ToolSpec, Arc<Mutex<Option<Steering>>>);
 
@@ -122,7 +126,8 @@ impl Tool for Echo {
             if let Some(steering) = self.1.lock().unwrap().as_ref().filter(|_| said.starts_with("steer")) {
                 steering.say("look at the other file").unwrap();
             }
-            let images = if said.starts_with("image") { vec!["data:image/png;base64,AA".into()] } else { Vec::new() };
+            let images =
+                said.starts_with("image").then(|| Picture::of_base64(PIXEL).expect("a pixel")).into_iter().collect();
             Ok(Done { images, ..Done::default() })
         })
     }

@@ -65,6 +65,7 @@ pub struct Reader {
     /// Lines so far.
     lines: u64,
     /// Data URLs.
+    /// In base64.
     images: Vec<String>,
     notes: Vec<String>,
     end: Option<(EndStatus, Option<String>)>,
@@ -152,7 +153,7 @@ impl Reader {
                 if !is_base64(&data) {
                     return Err(wrong("has no base64 in `data`".into()));
                 }
-                self.images.push(format!("data:{mime_type};base64,{data}"));
+                self.images.push(data);
             }
             Line::End { status, reason } => self.end = Some((status, reason)),
         }
@@ -199,7 +200,7 @@ mod tests {
             r#"{"type":"end","status":"failed","reason":"r"}"#,
         );
         let (text, said) = read(output).unwrap();
-        let images = vec!["data:image/png;base64,aGk=".to_owned()];
+        let images = vec!["aGk=".to_owned()];
         let end = Some((EndStatus::Failed, Some("r".into())));
         assert_eq!((text.as_str(), said), ("a\nb", Said { images, notes: vec!["n".into()], end }));
     }

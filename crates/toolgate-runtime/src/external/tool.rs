@@ -14,7 +14,9 @@ use super::{
 };
 use crate::{
     BoxFuture,
+    files::blocking,
     gate::Permit,
+    image::Picture,
     output::{Sink, bounded},
     process::{
         Running, Status,
@@ -78,7 +80,7 @@ impl ExternalTool {
     }
 
     /// The exchange, in the program's protocol.
-    async fn talk(&self, running: Running, input: &[u8], out: &Sink) -> Done {
+    async fn talk(&self, running: Running, input: &[u8], out: &Sink) -> Result<Done, ToolError> {
         match self.protocol {
             Protocol::Text => {
                 let take = |bytes: &[u8]| {
@@ -86,7 +88,7 @@ impl ExternalTool {
                     Ok::<_, String>(More::Wanted)
                 };
                 let Exchange { outcome, errors } = exchange(running, input, take).await;
-                done(outcome.map(|status| exited(status, "")), Vec::new(), Vec::new(), &errors)
+                Ok(done(outcome.map(|status| exited(status, "")), Vec::new(), Vec::new(), &errors))
             }
             Protocol::Lines => {
                 let mut reader = Reader::default();
@@ -108,7 +110,8 @@ impl ExternalTool {
                     }
                     Some((EndStatus::Completed, _)) => exited(status, " after it said that it was completed"),
                 });
-                done(outcome, said.notes, said.images, &errors)
+                let (images, notes) = pictures(said.images, said.notes).await?;
+                Ok(done(outcome, notes, images, &errors))
             }
         }
     }
@@ -134,7 +137,7 @@ impl Tool for ExternalTool {
             let whole = async {
                 let running = cx.commands.start_program(&permit, shell, cx.workspace.root()).await;
                 let running = running.map_err(|error| ToolError(error.to_string()))?;
-                Ok(self.talk(running, &input, &cx.out).await)
+                self.talk(running, &input, &cx.out).await
             };
             tokio::select! {
                 done = whole => done,
@@ -143,6 +146,24 @@ impl Tool for ExternalTool {
             }
         })
     }
+}
+
+/// The images that a program brought, each looked at as those are that a tool reads; of each other one a note says why not.
+async fn pictures(images: Vec<String>, mut notes: Vec<String>) -> Result<(Vec<Picture>, Vec<String>), ToolError> {
+    if images.is_empty() {
+        return Ok((Vec::new(), notes));
+    }
+    blocking(move || {
+        let mut pictures = Vec::with_capacity(images.len());
+        for image in images {
+            match Picture::of_base64(&image) {
+                Ok(picture) => pictures.push(picture),
+                Err(why) => notes.push(format!("an image was left out: {why}")),
+            }
+        }
+        Ok((pictures, notes))
+    })
+    .await
 }
 
 /// What is wrong with how a program ended, if anything is.
@@ -156,7 +177,7 @@ fn exited(status: Option<Status>, when: &str) -> Option<String> {
 }
 
 /// The call's end: what is wrong, if anything is, with what the program said of it on standard error.
-fn done(outcome: Result<Option<String>, String>, notes: Vec<String>, images: Vec<String>, errors: &str) -> Done {
+fn done(outcome: Result<Option<String>, String>, notes: Vec<String>, images: Vec<Picture>, errors: &str) -> Done {
     let mut notes: Vec<String> = notes.iter().map(|note| format!("[note: {}]", one_line(note))).collect();
     let wrong = outcome.unwrap_or_else(Some);
     if let Some(wrong) = &wrong {

@@ -1,20 +1,19 @@
 //! Images: told by their content, whole, small enough for every provider, or not at all.
 //!
-//! A history with an image that a provider refuses is refused with every later request, so whatever makes an image passes here:
-//! [`Picture::load`] for what a tool reads, [`admitted`] for what anybody else brings.
+//! A history with an image that a provider refuses is refused with every later request. So what a tool gives back is a [`Picture`],
+//! and there is one way to make one: to decode it. Where the decoders are not built in (the feature `images`), there is none.
 
+#[cfg(feature = "images")]
+mod decode;
 pub mod source;
 mod whole;
 
 use std::{
     fmt,
-    io::{self, Cursor, Read},
+    io::{self, Read},
 };
 
 use base64::{Engine, prelude::BASE64_STANDARD};
-use image::{
-    DynamicImage, ImageDecoder, ImageFormat, ImageReader, Limits, codecs::jpeg::JpegEncoder, imageops::FilterType,
-};
 
 use whole::is_whole;
 
@@ -26,13 +25,6 @@ const MOST_SENT: usize = 3_750_000;
 
 /// Pixels of the longer side that every provider takes in any number of images.
 pub const LONGEST_SIDE: u32 = 2000;
-
-/// Pixels of a side that are decoded at most, and memory in bytes for it: a small file may unfold to any size.
-const LARGEST_SIDE: u32 = 32_768;
-const MOST_MEMORY: u64 = 256 * 1024 * 1024;
-
-/// Quality of a picture that had to be made smaller, out of 100; more shows no difference.
-const QUALITY: u8 = 85;
 
 /// The kinds that all providers take.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
@@ -55,15 +47,6 @@ impl Kind {
             Self::Jpeg => "image/jpeg",
             Self::Gif => "image/gif",
             Self::Webp => "image/webp",
-        }
-    }
-
-    fn format(self) -> ImageFormat {
-        match self {
-            Self::Png => ImageFormat::Png,
-            Self::Jpeg => ImageFormat::Jpeg,
-            Self::Gif => ImageFormat::Gif,
-            Self::Webp => ImageFormat::WebP,
         }
     }
 }
@@ -108,17 +91,15 @@ pub fn sniff(bytes: &[u8]) -> Result<Kind, &'static str> {
     Err(if is_svg { "SVG" } else { "no known image" })
 }
 
-/// An image that every provider takes.
+/// An image that every provider takes. Whoever has one has decoded it.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct Picture {
-    /// What it is.
-    pub kind: Kind,
-    /// Its bytes.
-    pub bytes: Vec<u8>,
-    /// Its size in pixels.
-    pub size: (u32, u32),
-    /// Its size before it was made smaller.
-    pub was: Option<(u32, u32)>,
+    kind: Kind,
+    bytes: Vec<u8>,
+    /// In pixels.
+    size: (u32, u32),
+    /// Before it was made smaller.
+    was: Option<(u32, u32)>,
 }
 
 /// Why something is no image for a model.
@@ -161,6 +142,18 @@ impl Picture {
         Self::of(bytes, longest_side)
     }
 
+    /// The same of bytes that somebody brings in base64.
+    ///
+    /// # Errors
+    /// As [`Picture::load`].
+    pub fn of_base64(encoded: &str) -> Result<Self, ImageError> {
+        if encoded.len() / 4 * 3 > MOST_BYTES + 3 {
+            return Err(ImageError::TooLarge(encoded.len() as u64 / 4 * 3));
+        }
+        let bytes = BASE64_STANDARD.decode(encoded.trim());
+        Self::of(bytes.map_err(|error| ImageError::Unreadable(format!("its base64 is broken: {error}")))?, LONGEST_SIDE)
+    }
+
     /// The same of bytes that are there.
     ///
     /// # Errors
@@ -177,14 +170,22 @@ impl Picture {
         if !is_whole(kind, &bytes) {
             return Err(damaged("it ends before its end".into()));
         }
-        let decoded = decoded(kind, &bytes).map_err(|error| damaged(error.to_string()))?;
-        let size = (decoded.width(), decoded.height());
-        if size.0.max(size.1) <= longest_side && bytes.len() <= MOST_SENT {
-            return Ok(Self { kind, bytes, size, was: None });
-        }
-        let small = decoded.resize(longest_side.min(size.0), longest_side.min(size.1), FilterType::Triangle);
-        let (kind, bytes) = encoded(&small).map_err(|error| damaged(error.to_string()))?;
-        Ok(Self { kind, bytes, size: (small.width(), small.height()), was: Some(size) })
+        decode::checked(kind, bytes, longest_side).map_err(damaged)
+    }
+
+    /// What it is.
+    pub fn kind(&self) -> Kind {
+        self.kind
+    }
+
+    /// Its bytes.
+    pub fn bytes(&self) -> &[u8] {
+        &self.bytes
+    }
+
+    /// Its size in pixels.
+    pub fn size(&self) -> (u32, u32) {
+        self.size
     }
 
     /// As messages carry it.
@@ -205,55 +206,14 @@ impl fmt::Display for Picture {
     }
 }
 
-/// An image that somebody brings as a data URL, as it may enter a history.
-///
-/// # Errors
-/// Why it may not, for the model to read.
-pub fn admitted(url: &str) -> Result<String, String> {
-    let encoded = url.strip_prefix("data:").and_then(|rest| rest.split_once(";base64,")).map(|(_, data)| data);
-    let Some(encoded) = encoded else { return Err("it is no base64 data URL".into()) };
-    if encoded.len() / 4 * 3 > MOST_BYTES {
-        return Err(ImageError::TooLarge(encoded.len() as u64 / 4 * 3).to_string());
-    }
-    let bytes = BASE64_STANDARD.decode(encoded.trim()).map_err(|error| format!("its base64 is broken: {error}"))?;
-    // What is whole and small by its head and its end needs no second decoding: most images were decoded where they were read.
-    if let Ok(kind) = sniff(&bytes)
-        && url.starts_with(&format!("data:{};", kind.mime()))
-        && is_whole(kind, &bytes)
-        && bytes.len() <= MOST_SENT
-        && let Ok((width, height)) = ImageReader::with_format(Cursor::new(&bytes), kind.format()).into_dimensions()
-        && width.max(height) <= LONGEST_SIDE
-    {
-        return Ok(url.to_owned());
-    }
-    Picture::of(bytes, LONGEST_SIDE).map(|picture| picture.data_url()).map_err(|error| error.to_string())
-}
+/// Without decoders no image can be looked at, and none is shown unseen.
+#[cfg(not(feature = "images"))]
+mod decode {
+    use super::{Kind, Picture};
 
-fn decoded(kind: Kind, bytes: &[u8]) -> image::ImageResult<DynamicImage> {
-    let mut reader = ImageReader::with_format(Cursor::new(bytes), kind.format());
-    let mut limits = Limits::default();
-    (limits.max_image_width, limits.max_image_height) = (Some(LARGEST_SIDE), Some(LARGEST_SIDE));
-    limits.max_alloc = Some(MOST_MEMORY);
-    reader.limits(limits);
-    let mut decoder = reader.into_decoder()?;
-    let turned = decoder.orientation()?;
-    let mut image = DynamicImage::from_decoder(decoder)?;
-    image.apply_orientation(turned);
-    Ok(image)
-}
-
-/// A smaller picture's bytes: with its transparency where it has one.
-fn encoded(image: &DynamicImage) -> image::ImageResult<(Kind, Vec<u8>)> {
-    let mut bytes = Vec::new();
-    if image.color().has_alpha() {
-        image.write_to(&mut Cursor::new(&mut bytes), ImageFormat::Png)?;
-        if bytes.len() <= MOST_SENT {
-            return Ok((Kind::Png, bytes));
-        }
-        bytes.clear();
+    pub(super) fn checked(_kind: Kind, _bytes: Vec<u8>, _longest_side: u32) -> Result<Picture, String> {
+        Err("this build has no decoder to look at it".into())
     }
-    image.to_rgb8().write_with_encoder(JpegEncoder::new_with_quality(&mut bytes, QUALITY))?;
-    Ok((Kind::Jpeg, bytes))
 }
 
 /// Bytes as people say them.
@@ -270,7 +230,12 @@ impl fmt::Display for Bytes {
 }
 
 #[cfg(test)]
+#[cfg(feature = "images")]
 mod tests {
+    use std::io::Cursor;
+
+    use image::DynamicImage;
+
     use super::*;
 
     fn drawn(kind: Kind, width: u32, height: u32) -> Vec<u8> {
@@ -278,7 +243,7 @@ mod tests {
             image::Rgb([(x / 16) as u8, (y / 16) as u8, (x % 7) as u8])
         }));
         let mut bytes = Vec::new();
-        image.write_to(&mut Cursor::new(&mut bytes), kind.format()).unwrap();
+        image.write_to(&mut Cursor::new(&mut bytes), decode::format(kind)).expect("an image that can be written");
         bytes
     }
 
@@ -289,7 +254,7 @@ mod tests {
             let picture = Picture::of(bytes.clone(), LONGEST_SIDE).unwrap();
             assert_eq!((picture.kind, picture.size, &picture.bytes), (kind, (40, 30), &bytes));
             assert!(picture.data_url().starts_with(&format!("data:{};base64,", kind.mime())));
-            assert_eq!(admitted(&picture.data_url()), Ok(picture.data_url()));
+            assert_eq!(Picture::of_base64(&BASE64_STANDARD.encode(&bytes)), Ok(picture));
             for cut in [1, 10, bytes.len() / 2, bytes.len() - 12] {
                 let error = Picture::of(bytes[..bytes.len() - cut].to_vec(), LONGEST_SIDE).unwrap_err();
                 assert!(
@@ -322,10 +287,8 @@ mod tests {
             Picture::load(&mut Cursor::new(&large), None, LONGEST_SIDE).is_err(),
             "also when nobody says how large it is"
         );
-        for url in
-            ["http://x/a.png", "data:image/png,abc", "data:image/png;base64,%%%", "data:image/png;base64,aGVsbG8="]
-        {
-            assert!(admitted(url).is_err(), "{url}");
+        for data in ["%%%", "aGVsbG8=", ""] {
+            assert!(Picture::of_base64(data).is_err(), "{data}");
         }
     }
 

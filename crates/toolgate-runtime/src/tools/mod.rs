@@ -13,7 +13,6 @@ mod ls;
 mod paths;
 mod powershell;
 mod read;
-#[cfg(feature = "images")]
 mod read_image;
 mod remarks;
 mod report;
@@ -41,7 +40,6 @@ pub fn builtin() -> Vec<Arc<dyn Tool>> {
         Arc::new(grep::Grep::new()),
         Arc::new(find::Find::new()),
         Arc::new(ls::Ls::new()),
-        #[cfg(feature = "images")]
         Arc::new(read_image::ReadImage::new()),
     ]
 }

@@ -60,7 +60,7 @@ impl Tool for ReadImage {
                 Err(done) => return Ok(done),
             };
             cx.out.write(picture.to_string().as_bytes());
-            Ok(Done { images: vec![picture.data_url()], ..Done::default() })
+            Ok(Done { images: vec![picture], ..Done::default() })
         })
     }
 }

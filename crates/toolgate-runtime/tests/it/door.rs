@@ -23,6 +23,7 @@ use toolgate_runtime::{
     approver::Approver,
     environment::CallEnd,
     gate::Permit,
+    image::Picture,
     tool::{CheckContext, Done, Tool, ToolContext, ToolError},
 };
 
@@ -105,11 +106,11 @@ impl Tool for Fake {
                 }
                 Act::PanicEarly => unreachable!("it never gets here"),
                 Act::Image => {
-                    let images = vec!["data:image/png;base64,iVBORw0KGgoAAAANSUhEUgAAAAEAAAABCAYAAAAfFcSJAAAADUlEQVR4nGNgYGD4DwABBAEAX+XDSwAAAABJRU5ErkJggg==".into()];
+                    let images = vec![Picture::of_base64("iVBORw0KGgoAAAANSUhEUgAAAAEAAAABCAYAAAAfFcSJAAAADUlEQVR4nGNgYGD4DwABBAEAX+XDSwAAAABJRU5ErkJggg==").unwrap()];
                     Ok(Done { images, ..Done::default() })
                 }
                 Act::BrokenImage => {
-                    let images = vec!["data:image/png;base64,iVBORw0KGgoAAAANSUhEUgAAAAEAAAABCAYAAAAfFcSJAAAADUlEQVR4nGNgYGD4DwABBAEAX+XDSwAAAABJRU5ErkJggg==".into()];
+                    let images = vec![Picture::of_base64("iVBORw0KGgoAAAANSUhEUgAAAAEAAAABCAYAAAAfFcSJAAAADUlEQVR4nGNgYGD4DwABBAEAX+XDSwAAAABJRU5ErkJggg==").unwrap()];
                     Ok(Done { images, ..Done::noted(StopReason::Failed, "[half of it]") })
                 }
             };

@@ -54,12 +54,17 @@ async fn arguments_go_in_and_what_is_said_comes_out() {
     let mut fields = script(&format!(
         r#"read -r args; test "$args" = '{{"text":"a \"b\"; $(c)"}}' || exit 3; cat
            printf '{{"type":"text","text":"got "}}\n{{"type":"text","text":"it\\n"}}\n'
-           printf '{{"type":"note","text":"half\\nway"}}\n{{"type":"image","data":"aGk=","mime_type":"image/png"}}\n'; {END}"#
+           printf '{{"type":"note","text":"half\\nway"}}\n{{"type":"image","data":"iVBORw0KGgoAAAANSUhEUgAAAAEAAAABCAYAAAAfFcSJAAAADUlEQVR4nGNgYGD4DwABBAEAX+XDSwAAAABJRU5ErkJggg==","mime_type":"image/png"}}\n'; {END}"#
     ));
     fields["parameters"] = json!({"type": "object", "properties": {"text": {"type": "string"}}, "required": ["text"]});
     let (output, _) = call(ApprovalMode::AllowAll, vec![], fields, json!({"text": "a \"b\"; $(c)"})).await;
     assert_eq!((output.output.as_str(), output.stop_reason), ("got it\n[note: half way]", Some(StopReason::Completed)));
-    assert_eq!(output.images, ["data:image/png;base64,aGk="]);
+    assert_eq!(
+        output.images,
+        [
+            "data:image/png;base64,iVBORw0KGgoAAAANSUhEUgAAAAEAAAABCAYAAAAfFcSJAAAADUlEQVR4nGNgYGD4DwABBAEAX+XDSwAAAABJRU5ErkJggg=="
+        ]
+    );
 }
 
 #[tokio::test]
