@@ -21,7 +21,7 @@ impl Digest {
 }
 
 /// Makes a [`Digest`] of bytes that come in pieces.
-#[derive(Default)]
+#[derive(Debug, Clone, Default)]
 pub struct Hasher(Sha256);
 
 impl Hasher {

@@ -6,7 +6,10 @@ use std::ops::Range;
 
 use similar::{Algorithm, DiffOp, capture_diff_slices, group_diff_ops};
 
-use toolgate_core::{digest::Digest, tool::Preview};
+use toolgate_core::{
+    digest::{Digest, Hasher},
+    tool::Preview,
+};
 
 use crate::files::{
     Splice,
@@ -23,13 +26,20 @@ const MOST_COMPARED: usize = 4_000;
 /// Lines of a diff that a question shows; a person reads no more before saying yes.
 const MOST_PREVIEWED: usize = 1000;
 
+/// Bytes of one line that are shown; of a longer one, those around what changed in it. A person reads no more, and a program that was made
+/// to be small is one line of many megabytes.
+const LONGEST_LINE: usize = 2_000;
+
+/// Bytes that are shown of such a line before what changed in it.
+const BEFORE_CHANGE: usize = 200;
+
 /// What changed.
-#[derive(Debug, Clone, Default, PartialEq, Eq)]
+#[derive(Debug, Clone, Default)]
 pub struct Diff {
     /// Lines of a unified diff, without file names.
     lines: Vec<String>,
-    /// The removed and added lines alone, byte for byte and in order.
-    changes: Vec<u8>,
+    /// Of the removed and added lines alone, byte for byte and in order.
+    changes: Hasher,
     /// Lines that are gone.
     pub removed: usize,
     /// Lines that are new.
@@ -75,7 +85,7 @@ impl Diff {
 
     /// What it removes and adds, wherever that stands by now. What a person saw and what is done are held against each other by this.
     pub fn digest(&self) -> Digest {
-        Digest::of(&self.changes)
+        self.changes.clone().finish()
     }
 
     /// For the one who decides.
@@ -104,34 +114,67 @@ impl Diff {
             let new_range = first.new_range().start..last.new_range().end;
             self.lines.push(format!("@@ -{} +{} @@", place(old_line, &old_range), place(new_line, &new_range)));
             for op in group {
+                let (old, new) = (&old[op.old_range()], &new[op.new_range()]);
                 if let DiffOp::Equal { .. } = op {
-                    old[op.old_range()].iter().for_each(|line| self.push(' ', line, crlf));
+                    old.iter().for_each(|line| self.push(' ', line, 0, crlf));
                     continue;
                 }
                 if self.removed + self.added == 0 {
                     self.first = new_line + op.new_range().start + 1;
                 }
-                self.removed += op.old_range().len();
-                self.added += op.new_range().len();
-                old[op.old_range()].iter().for_each(|line| self.push('-', line, crlf));
-                new[op.new_range()].iter().for_each(|line| self.push('+', line, crlf));
+                self.removed += old.len();
+                self.added += new.len();
+                for (sign, lines, others) in [('-', old, new), ('+', new, old)] {
+                    for (number, line) in lines.iter().enumerate() {
+                        let changed = others.get(number).map_or(0, |other| first_difference(line, other));
+                        self.push(sign, line, changed, crlf);
+                    }
+                }
             }
         }
     }
 
-    fn push(&mut self, sign: char, line: &[u8], crlf: bool) {
+    /// One line, of which what stands at `changed` is shown where not all of it can be.
+    fn push(&mut self, sign: char, line: &[u8], changed: usize, crlf: bool) {
         if sign != ' ' {
-            self.changes.push(sign as u8);
-            self.changes.extend_from_slice(line);
+            self.changes.update(&[sign as u8]);
+            self.changes.update(line);
         }
         let end = if crlf && line.ends_with(b"\r\n") { 2 } else { usize::from(line.ends_with(b"\n")) };
-        let (text, _) = shown(&line[..line.len() - end]);
-        let text = pictured(&text).unwrap_or(text);
+        let window = window(&line[..line.len() - end], changed);
+        let (text, _) = shown(&line[window.clone()]);
+        let mut text = pictured(&text).unwrap_or(text);
+        if window.start > 0 {
+            text.insert_str(0, &format!("[{} bytes] … ", window.start));
+        }
+        if window.end < line.len() - end {
+            text.push_str(&format!(" … [{} bytes]", line.len() - end - window.end));
+        }
         self.lines.push(format!("{sign}{text}"));
         if end == 0 {
             self.lines.push("\\ No newline at end of file".into());
         }
     }
+}
+
+/// Where two lines begin to differ; nothing that needs to be known of lines that are shown whole.
+fn first_difference(line: &[u8], other: &[u8]) -> usize {
+    match line.len() > LONGEST_LINE {
+        true => line.iter().zip(other).take_while(|(a, b)| a == b).count(),
+        false => 0,
+    }
+}
+
+/// What is shown of a line, between whole characters.
+fn window(line: &[u8], changed: usize) -> Range<usize> {
+    if line.len() <= LONGEST_LINE {
+        return 0..line.len();
+    }
+    let whole = |at: usize| (at.saturating_sub(3)..=at).rev().find(|at| line.get(*at).is_none_or(|b| b & 0xc0 != 0x80));
+    let start = changed.saturating_sub(BEFORE_CHANGE).min(line.len() - LONGEST_LINE);
+    let start = whole(start).unwrap_or(start);
+    let end = whole(start + LONGEST_LINE).unwrap_or(start + LONGEST_LINE);
+    start..end
 }
 
 /// Lines and their number as a hunk's head gives them.
@@ -241,6 +284,24 @@ mod tests {
         let far = Diff::between(ten.as_bytes(), ten.replace("1\n", "x\n").as_bytes());
         assert_eq!((far.first, far.summary().as_str()), (1, "+1/−1 lines"));
         assert_eq!(far.shown(1), "@@ -1,4 +1,4 @@\n… 5 more lines of the diff");
+    }
+
+    #[test]
+    fn of_a_long_line_what_changed_in_it_is_shown() {
+        let old = format!("{}é{}", "a".repeat(10_000), "b".repeat(10_000));
+        let diff = Diff::between(old.as_bytes(), old.replace('é', "ü").as_bytes()).shown(9);
+        let line = |sign: char, c: char| {
+            let (front, back) = ("a".repeat(BEFORE_CHANGE - 1), "b".repeat(LONGEST_LINE - BEFORE_CHANGE - 1));
+            format!("{sign}[9801 bytes] … {front}{c}{back} … [8201 bytes]\n\\ No newline at end of file")
+        };
+        assert_eq!(diff, format!("@@ -1 +1 @@\n{}\n{}", line('-', 'é'), line('+', 'ü')));
+        let behind = |text: &str| Diff::between(old.as_bytes(), format!("{old}{text}").as_bytes());
+        assert!(
+            behind("z")
+                .shown(9)
+                .ends_with(&format!("+[18003 bytes] … {}z\n\\ No newline at end of file", "b".repeat(1999)))
+        );
+        assert_ne!(behind("z").digest(), behind("zz").digest(), "all of it counts");
     }
 
     #[test]

@@ -95,27 +95,38 @@ impl Seen {
         }
     }
 
-    /// What the session knows of the file.
-    pub fn known(&self, real: &Path) -> Option<Known> {
+    /// Makes a change of the file, which says through `expect` what it will have made of it. That is known before anybody else can look at
+    /// the file, so that toolgate's own change is never taken for somebody else's, and is taken back where the change is not made.
+    pub fn change<E>(&self, real: &Path, make: impl FnOnce(&mut dyn FnMut(Known)) -> Result<(), E>) -> Result<(), E> {
+        let mut replaced: Option<(Option<Known>, Known)> = None;
+        let made = make(&mut |known| {
+            replaced = Some((self.known(real), known.clone()));
+            self.set(real, known);
+        });
+        if let (Err(_), Some((before, expected))) = (&made, replaced)
+            && self.known(real) == Some(expected)
+        {
+            match before {
+                Some(known) => self.set(real, known),
+                None => self.forget(real),
+            }
+        }
+        made
+    }
+
+    fn known(&self, real: &Path) -> Option<Known> {
         self.files().known.get(real).cloned()
     }
 
-    /// Takes back what was set for a change that was not made.
-    pub fn restore(&self, real: &Path, before: Option<Known>) {
-        match before {
-            Some(known) => self.set(real, known),
-            None => {
-                let mut files = self.files();
-                files.known.remove(real);
-                files.order.retain(|path| path != real);
-            }
-        }
+    fn forget(&self, real: &Path) {
+        let mut files = self.files();
+        files.known.remove(real);
+        files.order.retain(|path| path != real);
     }
 
     /// Whether the session has read the file and its content is another one now. What it has not read may be anything.
     pub fn has_changed(&self, real: &Path, content: &[u8]) -> bool {
-        let known = self.files().known.get(real).cloned();
-        known.is_some_and(|known| !known.is_beginning_of(content))
+        self.known(real).is_some_and(|known| !known.is_beginning_of(content))
     }
 
     /// Bytes of the file that [`Seen::has_changed`] looks at; none where the session has not read it.
@@ -148,5 +159,30 @@ mod tests {
         seen.set(path, part.known(false));
         assert!(!seen.has_changed(path, b"one\nsomething else"), "only the beginning was read");
         assert!(seen.has_changed(path, b"One\n"));
+    }
+
+    #[test]
+    fn a_change_is_known_while_it_is_made_and_forgotten_where_it_was_not() {
+        let seen = Seen::default();
+        let path = Path::new("/w/a");
+        let make = |content: &'static [u8], made: Result<(), ()>| {
+            seen.change(path, |expect| {
+                expect(Known::of([content]));
+                assert!(!seen.has_changed(path, content), "known before it is made");
+                made
+            })
+        };
+        assert_eq!(make(b"new", Err(())), Err(()));
+        assert!(!seen.has_changed(path, b"anything"), "what was never read is unknown again");
+        assert_eq!(make(b"one", Ok(())), Ok(()));
+        assert!(seen.has_changed(path, b"two"));
+        assert_eq!(make(b"two", Err(())), Err(()));
+        assert!(!seen.has_changed(path, b"one") && seen.has_changed(path, b"two"));
+        let overtaken: Result<(), ()> = seen.change(path, |expect| {
+            expect(Known::of([&b"mine"[..]]));
+            seen.set(path, Known::of([&b"theirs"[..]]));
+            Err(())
+        });
+        assert!(overtaken.is_err() && !seen.has_changed(path, b"theirs"), "what came later stays");
     }
 }

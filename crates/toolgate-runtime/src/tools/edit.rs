@@ -10,7 +10,7 @@ use toolgate_core::{
     tool::{Bound, Effect, Place, Prepared, Preview, ToolKind, ToolSet, ToolSpec, Truncate},
 };
 
-use super::paths::{as_decided, place_of, resolved, the_place};
+use super::paths::{as_decided, as_seen, place_of, resolved, the_place};
 use crate::{
     BoxFuture,
     diff::Diff,
@@ -117,7 +117,9 @@ impl Tool for EditTool {
             };
             let (files, looked_at) = (cx.files.clone(), place.clone());
             let preview = blocking(move || Ok(preview(files.as_ref(), &looked_at, &edits))).await?;
-            Ok(Prepared { effects: vec![Effect::Write(place)], summary, preview: Some(preview) })
+            // Its results show what stands around a change.
+            let effects = vec![Effect::Read(place.clone()), Effect::Write(place)];
+            Ok(Prepared { effects, summary, preview: Some(preview) })
         })
     }
 
@@ -247,38 +249,30 @@ impl Editing {
     fn make(&self, permit: &Permit, place: &Place, edits: &[Edit]) -> Result<Made, ToolError> {
         let path = &place.spelled;
         let mut made = Made::Nothing(String::new());
-        let before = self.seen.known(&place.real);
-        let done = self.files.update(permit, place, &mut |source| {
-            let Some(source) = source else { return Err(self.missing(permit, place)) };
-            let old = content(source, place)?;
-            if self.seen.has_changed(&place.real, &old) {
-                return Err(ToolError(format!(
-                    "{path} has changed since it was read here; nothing was changed. Read it again before editing it."
-                )));
-            }
-            let plan = match plan(&old, edits) {
-                Ok(plan) => plan,
-                Err(error) => {
-                    let error = error.explained(&old, edits);
-                    made = Made::Nothing(format!("{path} was not changed: {error}"));
-                    return Ok(Update::Keep);
-                }
-            };
-            let diff = difference(&old, &plan.splices);
-            as_decided(permit, Some(&diff), path)?;
-            let count: usize = plan.matched.iter().map(|matched| matched.count).sum();
-            let places = if count == 1 { "1 occurrence".into() } else { format!("{count} occurrences") };
-            let said = format!("Replaced {places} in {path} ({})\n{}", diff.summary(), diff.shown(MOST_SHOWN));
-            made = Made::Changed { said, notes: plan.notes() };
-            let update = Update::Spliced { old, splices: plan.splices };
-            // Known before anybody else can look at the file, so that toolgate's own change is never taken for somebody else's.
-            self.seen.set(&place.real, Known::of(update.pieces().unwrap_or_default()));
-            Ok(update)
-        });
-        if let Err(error) = done {
-            self.seen.restore(&place.real, before);
-            return Err(error);
-        }
+        self.seen.change(&place.real, |expect| {
+            self.files.update(permit, place, &mut |source| {
+                let Some(source) = source else { return Err(self.missing(permit, place)) };
+                let old = content(source, place)?;
+                as_seen(&self.seen, place, &old)?;
+                let plan = match plan(&old, edits) {
+                    Ok(plan) => plan,
+                    Err(error) => {
+                        let error = error.explained(&old, edits);
+                        made = Made::Nothing(format!("{path} was not changed: {error}"));
+                        return Ok(Update::Keep);
+                    }
+                };
+                let diff = difference(&old, &plan.splices);
+                as_decided(permit, Some(&diff), path)?;
+                let count: usize = plan.matched.iter().map(|matched| matched.count).sum();
+                let places = if count == 1 { "1 occurrence".into() } else { format!("{count} occurrences") };
+                let said = format!("Replaced {places} in {path} ({})\n{}", diff.summary(), diff.shown(MOST_SHOWN));
+                made = Made::Changed { said, notes: plan.notes() };
+                let update = Update::Spliced { old, splices: plan.splices };
+                expect(Known::of(update.pieces().unwrap_or_default()));
+                Ok(update)
+            })
+        })?;
         Ok(made)
     }
 

@@ -9,7 +9,7 @@ use toolgate_core::{
 
 use crate::{
     diff::Diff,
-    files::blocking,
+    files::{blocking, seen::Seen},
     gate::Permit,
     tool::{CheckContext, ToolError},
 };
@@ -38,12 +38,23 @@ pub(super) fn as_decided(permit: &Permit, diff: Option<&Diff>, path: &str) -> Re
     )))
 }
 
+/// Whether the file still is what the session knows of it. A model that changes what it has not seen undoes somebody's work.
+pub(super) fn as_seen(seen: &Seen, place: &Place, content: &[u8]) -> Result<(), ToolError> {
+    if !seen.has_changed(&place.real, content) {
+        return Ok(());
+    }
+    let path = &place.spelled;
+    Err(ToolError(format!(
+        "{path} has changed since it was read here; nothing was written. Read it again before changing it."
+    )))
+}
+
 /// The one place that a permit speaks of: what is opened is the permit's effect and nothing else.
 pub(super) fn the_place(permit: &Permit) -> Result<&Place, ToolError> {
     match permit.call().effects() {
         [Effect::Read(place) | Effect::Search(place) | Effect::Write(place)] => Ok(place),
-        // A tree whose contents are read.
-        [Effect::Read(place), Effect::Search(tree)] if place == tree => Ok(place),
+        // A tree whose contents are read; a file whose content is shown where it is changed.
+        [Effect::Read(read), Effect::Search(place) | Effect::Write(place)] if read == place => Ok(place),
         _ => Err(ToolError::new("the permit does not name one place")),
     }
 }

@@ -8,7 +8,7 @@ use toolgate_core::{
     tool::{Effect, Place, Prepared, Preview, ToolKind, ToolSet, ToolSpec},
 };
 
-use super::paths::{as_decided, place_of, resolved, the_place};
+use super::paths::{as_decided, as_seen, place_of, resolved, the_place};
 use crate::{
     BoxFuture,
     diff::Diff,
@@ -74,7 +74,8 @@ impl Tool for Write {
             let seen_place = place.clone();
             let preview = blocking(move || Ok(preview(files.as_ref(), &seen_place, content))).await?;
             let summary = format!("write {}", place.spelled);
-            Ok(Prepared { effects: vec![Effect::Write(place)], summary, preview })
+            // The difference that it shows holds what the file held.
+            Ok(Prepared { effects: vec![Effect::Read(place.clone()), Effect::Write(place)], summary, preview })
         })
     }
 
@@ -112,47 +113,44 @@ fn write(
     content: Vec<u8>,
 ) -> Result<(String, Option<String>), ToolError> {
     let path = &place.spelled;
-    let (mut said, mut note, mut known) = (String::new(), None, None);
-    files.update(permit, place, &mut |source| {
-        let existed = source.is_some();
-        let old = match source {
-            None => Vec::new(),
-            Some(source) => {
-                // As far as it was read, it is looked at; beyond what can be compared, no further.
-                let most = if seen.known_bytes(&place.real).is_some() { seen::MOST_BYTES } else { MOST_COMPARED };
-                let read = beginning(source, most);
-                read.map_err(|error| FileError::Refused { path: path.clone(), reason: reason(&error) })?
+    let (mut said, mut note) = (String::new(), None);
+    seen.change(&place.real, |expect| {
+        files.update(permit, place, &mut |source| {
+            let existed = source.is_some();
+            let old = match source {
+                None => Vec::new(),
+                Some(source) => {
+                    // As far as it was read, it is looked at; beyond what can be compared, no further.
+                    let most = if seen.known_bytes(&place.real).is_some() { seen::MOST_BYTES } else { MOST_COMPARED };
+                    let read = beginning(source, most);
+                    read.map_err(|error| FileError::Refused { path: path.clone(), reason: reason(&error) })?
+                }
+            };
+            if existed {
+                as_seen(seen, place, &old)?;
             }
-        };
-        if existed && seen.has_changed(&place.real, &old) {
-            return Err(ToolError(format!(
-                "{path} has changed since it was read here; nothing was written. Read it again before writing over it."
-            )));
-        }
-        let (content, kept) = with_ends_of(&old, content.clone());
-        let diff =
-            (old.len() <= MOST_COMPARED && content.len() <= MOST_COMPARED).then(|| Diff::between(&old, &content));
-        as_decided(permit, diff.as_ref(), path)?;
-        let lines = memchr::memchr_iter(b'\n', &content).count()
-            + usize::from(!content.is_empty() && !content.ends_with(b"\n"));
-        let verb = if existed { "Overwrote" } else { "Created" };
-        said = format!("{verb} {path} ({lines} lines, {} bytes)", content.len());
-        match diff.filter(|_| existed) {
-            Some(diff) if diff.is_empty() => said.push_str("\n(content unchanged)"),
-            Some(diff) if diff.shown(MOST_SHOWN + 1).lines().count() <= MOST_SHOWN => {
-                said.push('\n');
-                said.push_str(&diff.shown(MOST_SHOWN));
+            let (content, kept) = with_ends_of(&old, content.clone());
+            let diff =
+                (old.len() <= MOST_COMPARED && content.len() <= MOST_COMPARED).then(|| Diff::between(&old, &content));
+            as_decided(permit, diff.as_ref(), path)?;
+            let lines = memchr::memchr_iter(b'\n', &content).count()
+                + usize::from(!content.is_empty() && !content.ends_with(b"\n"));
+            let verb = if existed { "Overwrote" } else { "Created" };
+            said = format!("{verb} {path} ({lines} lines, {} bytes)", content.len());
+            match diff.filter(|_| existed) {
+                Some(diff) if diff.is_empty() => said.push_str("\n(content unchanged)"),
+                Some(diff) if diff.shown(MOST_SHOWN + 1).lines().count() <= MOST_SHOWN => {
+                    said.push('\n');
+                    said.push_str(&diff.shown(MOST_SHOWN));
+                }
+                Some(diff) => said.push_str(&format!("\n{} (too many to show)", diff.summary())),
+                None => {}
             }
-            Some(diff) => said.push_str(&format!("\n{} (too many to show)", diff.summary())),
-            None => {}
-        }
-        note = kept.then(|| "[the file's CRLF line endings were kept]".to_owned());
-        known = Some(Known::of([&content[..]]));
-        Ok(if existed && old == content { Update::Keep } else { Update::Whole(content) })
+            note = kept.then(|| "[the file's CRLF line endings were kept]".to_owned());
+            expect(Known::of([&content[..]]));
+            Ok(if existed && old == content { Update::Keep } else { Update::Whole(content) })
+        })
     })?;
-    if let Some(known) = known {
-        seen.set(&place.real, known);
-    }
     Ok((said, note))
 }
 

@@ -212,6 +212,8 @@ pub(super) fn question(request: &ApprovalRequest, waiting: usize) -> Vec<String>
                 lines.push(format!("  into    {}", visible(process)));
             }
             Effect::End { process } => lines.push(format!("  end     {}", visible(process))),
+            // What is changed is read too.
+            Effect::Read(place) if request.effects.contains(&Effect::Write(place.clone())) => {}
             Effect::Read(place) => lines.push(format!("  read    {}", visible(&place.path.display().to_string()))),
             Effect::Write(place) => lines.push(format!("  write   {}", visible(&place.path.display().to_string()))),
             Effect::Search(place) => lines.push(format!("  search  {}", visible(&place.path.display().to_string()))),
