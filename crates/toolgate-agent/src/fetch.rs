@@ -13,6 +13,9 @@ use toolgate_runtime::{
 /// How long all of it may take. An image of a few megabytes comes within seconds, and the tools' own limits are longer.
 const LIMIT: Duration = Duration::from_secs(30);
 
+/// How long a connection may take, all addresses of a host together: one that nobody answers at must leave time for the next.
+const CONNECT_LIMIT: Duration = Duration::from_secs(10);
+
 /// Redirects that are followed; honest ones are one or two.
 const MOST_HOPS: usize = 5;
 
@@ -85,7 +88,7 @@ impl HttpFetch {
         Err(FetchError::Failed(format!("{} redirects more than {MOST_HOPS} times", shown(&parsed(address)?))))
     }
 
-    /// A client that connects to the one address that was looked at, whatever the name leads to a moment later.
+    /// A client that connects to the addresses that were looked at, whatever the name leads to a moment later.
     async fn client(&self, permit: &Permit, url: &Url, host: &str) -> Result<Client, FetchError> {
         let port = url.port_or_known_default().unwrap_or(80);
         let addresses = match literal(host) {
@@ -95,9 +98,9 @@ impl HttpFetch {
                 found.map_err(|error| FetchError::Failed(format!("{host} cannot be resolved: {error}")))?
             }
         };
-        let Some(first) = addresses.first().copied() else {
+        if addresses.is_empty() {
             return Err(FetchError::Failed(format!("{host} has no address")));
-        };
+        }
         if let Some(private) = addresses.iter().find(|address| !is_public(address.ip()))
             && !covers_private(permit, host)
         {
@@ -107,8 +110,15 @@ impl HttpFetch {
             );
             return Err(FetchError::Blocked { effect: Effect::Connect(host.to_owned()), by });
         }
-        let client =
-            Client::builder().redirect(redirect::Policy::none()).no_proxy().timeout(LIMIT).resolve(host, first);
+        let mut client = Client::builder()
+            .redirect(redirect::Policy::none())
+            .no_proxy()
+            .connect_timeout(CONNECT_LIMIT)
+            .resolve_to_addrs(host, &addresses);
+        if url.scheme() != "https" {
+            // It will never speak TLS (redirects are followed here), and loading the system's roots costs more than a local answer.
+            client = client.tls_certs_only([]);
+        }
         client.build().map_err(|error| failed(url, &error))
     }
 }
@@ -171,12 +181,12 @@ fn shown(url: &Url) -> String {
 }
 
 fn failed(url: &Url, error: &reqwest::Error) -> FetchError {
-    let what = if error.is_timeout() {
-        format!("no answer within {} s", LIMIT.as_secs())
+    let what = if error.is_builder() {
+        "the HTTP client does not start (no TLS roots)"
     } else if error.is_connect() {
-        "no connection".into()
+        "no connection"
     } else {
-        "the answer broke off".into()
+        "the answer broke off"
     };
     FetchError::Failed(format!("{}: {what}", shown(url)))
 }

@@ -65,16 +65,23 @@ pub fn covers(permit: &Permit, host: &str) -> bool {
     permit.call().effects().iter().any(|effect| matches!(effect, Effect::Connect(allowed) if allowed == host))
 }
 
-/// Whether a permit covers a host although it is a private one: a rule names it, or a person was asked for it and could see from its own
-/// letters that it is private.
+/// Whether a permit covers a host although it is a private one: a rule names this very host, or a person was asked for it and could see
+/// from its own letters that it is private. A rule for whatever lies below a domain knows no address: who owns the domain says where its
+/// names lead.
 pub fn covers_private(permit: &Permit, host: &str) -> bool {
     let basis = &permit.decision().basis;
     let knew = match basis.source {
-        Source::Rule => basis.rule.as_deref().is_some_and(|rule| rule.contains("(domain:")),
+        Source::Rule => basis.rule.as_deref().is_some_and(|rule| names(rule, host)),
         Source::Person | Source::Grant => host == "localhost" || literal(host).is_some(),
         Source::Mode | Source::Default | Source::Hook => false,
     };
     knew && covers(permit, host)
+}
+
+/// Whether a rule, as it was written, is about this host and no other.
+fn names(rule: &str, host: &str) -> bool {
+    let domain = rule.split_once("(domain:").and_then(|(_, rest)| rest.strip_suffix(')'));
+    domain.is_some_and(|domain| domain.eq_ignore_ascii_case(host))
 }
 
 /// The address that a host is by its own letters, where it is no name.

@@ -12,6 +12,7 @@ mod chat;
 mod error;
 mod gemini;
 mod http;
+mod images;
 mod json;
 mod list;
 mod messages;

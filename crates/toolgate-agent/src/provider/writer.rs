@@ -4,7 +4,7 @@
 //! A history is cut into groups, what the model said and what it was told in turn, and a wire says how a group is written ([`Form`]).
 //! Whatever stands in the history, a group is fit for a provider before the wire sees it: each call has exactly one result, in call
 //! order and before anything else that was said; arguments are JSON objects; no text is empty; what belongs to another model is gone;
-//! images that the model cannot see are named instead.
+//! images that cannot be sent, or that the model cannot see, are named instead ([`super::images`]).
 
 use std::{
     borrow::Cow,
@@ -20,7 +20,12 @@ use toolgate_core::{
     outcome::StopReason,
 };
 
-use super::{Request, calls::IdRule, native::Origin};
+use super::{
+    Request,
+    calls::IdRule,
+    images::{Image, first_shown},
+    native::Origin,
+};
 
 /// How a wire writes a request.
 pub(super) trait Form: Send {
@@ -38,6 +43,11 @@ pub(super) trait Form: Send {
 
     /// What the provider takes for the id of a call.
     fn ids(&self) -> IdRule;
+
+    /// Whether the provider takes images of this kind; those of the others all do.
+    fn takes_gif(&self) -> bool {
+        true
+    }
 
     /// Whether the provider refuses a conversation that the model opens.
     fn begins_with_user(&self) -> bool {
@@ -86,25 +96,6 @@ pub(super) enum Said<'a> {
     Image(Image<'a>),
 }
 
-/// An image that the model can see.
-#[derive(Debug, Clone, Copy)]
-pub(super) enum Image<'a> {
-    /// Base64.
-    Data { mime: &'a str, data: &'a str },
-    /// `http` or `https`.
-    Url(&'a str),
-}
-
-impl Image<'_> {
-    /// As one address.
-    pub(super) fn url(&self) -> String {
-        match self {
-            Self::Data { mime, data } => format!("data:{mime};base64,{data}"),
-            Self::Url(url) => (*url).to_owned(),
-        }
-    }
-}
-
 /// The members of the conversation, as far as they are written.
 pub(super) struct List<'a>(&'a mut Vec<u8>);
 
@@ -126,9 +117,6 @@ const NAMELESS: &str = "nameless";
 
 /// The longest name of a function that all providers take; characters.
 const LONGEST_NAME: usize = 64;
-
-/// The images that all providers take.
-const IMAGE_TYPES: [&str; 4] = ["image/png", "image/jpeg", "image/gif", "image/webp"];
 
 /// Stands for the result of a call that has none in the history: every provider wants one for each.
 const NO_RESULT: &str = "[no result: the call did not come to an end]";
@@ -165,6 +153,8 @@ struct Conversation {
     silent: Option<usize>,
     /// The ids of all calls, as they stand in the session.
     ids: Arc<HashSet<String>>,
+    /// The first message whose images are sent.
+    shown: usize,
     /// The first message of the group in which each of them was used first.
     used: HashMap<String, usize>,
     /// The calls of the last answer, in order.
@@ -195,10 +185,11 @@ impl<F: Form> Writer<F> {
 
     /// The request's body, and the ids that its history uses.
     pub(super) fn write(&mut self, request: &Request<'_>) -> (Vec<u8>, Arc<HashSet<String>>) {
-        let (found, fingerprint) = self.find(request);
+        let shown = if self.vision { first_shown(request.history) } else { 0 };
+        let (found, fingerprint) = self.find(request, shown);
         let mut conversation = match found {
             Some(at) => self.kept.remove(at),
-            None => self.open(request),
+            None => self.open(request, shown),
         };
         self.append(&mut conversation, request.history);
         conversation.fingerprint = fingerprint;
@@ -208,7 +199,7 @@ impl<F: Form> Writer<F> {
         let mut list = List(&mut body);
         match conversation.last {
             Some(Group { side: Side::Assistant, .. }) if !conversation.batch.is_empty() => {
-                self.form.user(&self.said(&conversation.batch, &[]), &mut list);
+                self.form.user(&self.said(&conversation.batch, &[], 0), &mut list);
             }
             None if self.form.begins_with_user() => self.form.user(&[Said::Text(GO_ON.into())], &mut list),
             _ => {}
@@ -226,9 +217,9 @@ impl<F: Form> Writer<F> {
 
     /// The longest kept beginning of this very conversation, and the fingerprint of all of it. Hashing reads the history once, a
     /// small part of what encoding it costs, and makes a changed one (a compaction, another session) safe.
-    fn find(&self, request: &Request<'_>) -> (Option<usize>, u64) {
+    fn find(&self, request: &Request<'_>, shown: usize) -> (Option<usize>, u64) {
         let mut hasher = self.hash.build_hasher();
-        (request.system, request.tools).hash(&mut hasher);
+        (request.system, request.tools, shown).hash(&mut hasher);
         let (mut found, mut fingerprint) = (None, hasher.finish());
         for count in 0..=request.history.len() {
             if count > 0 {
@@ -241,7 +232,7 @@ impl<F: Form> Writer<F> {
         (found, fingerprint)
     }
 
-    fn open(&self, request: &Request<'_>) -> Conversation {
+    fn open(&self, request: &Request<'_>, shown: usize) -> Conversation {
         let mut bytes = Vec::new();
         self.form.open(request, &mut bytes);
         Conversation {
@@ -251,6 +242,7 @@ impl<F: Form> Writer<F> {
             last: None,
             silent: None,
             ids: Arc::default(),
+            shown,
             used: HashMap::new(),
             batch: Vec::new(),
         }
@@ -285,7 +277,7 @@ impl<F: Form> Writer<F> {
 
     fn write_group(&self, conversation: &mut Conversation, side: Side, first: usize, messages: &[ModelMessage]) {
         if side == Side::User {
-            let said = self.said(&conversation.batch, messages);
+            let said = self.said(&conversation.batch, messages, conversation.shown.saturating_sub(first));
             if !said.is_empty() {
                 self.form.user(&said, &mut List(&mut conversation.bytes));
             }
@@ -359,31 +351,29 @@ impl<F: Form> Writer<F> {
         messages.iter().filter_map(block).collect()
     }
 
-    fn said<'a>(&self, batch: &'a [Asked], messages: &'a [ModelMessage]) -> Vec<Said<'a>> {
+    /// What a group of messages says. The images of the first `hidden` ones are not sent any more.
+    fn said<'a>(&self, batch: &'a [Asked], messages: &'a [ModelMessage], hidden: usize) -> Vec<Said<'a>> {
         let mut said = Vec::new();
         for call in batch {
             // Of several results the first counts; one that belongs to no call of the answer is not sent.
-            let mine = |message: &'a ModelMessage| match message {
-                ModelMessage::ToolCallOutput(result) if result.tool_call_id == call.own_id => Some(result),
+            let mine = |(at, message): (usize, &'a ModelMessage)| match message {
+                ModelMessage::ToolCallOutput(result) if result.tool_call_id == call.own_id => Some((at, result)),
                 _ => None,
             };
-            said.push(match messages.iter().filter_map(mine).nth(call.twin) {
-                Some(result) => self.result(call, result),
+            said.push(match messages.iter().enumerate().filter_map(mine).nth(call.twin) {
+                Some((at, result)) => self.result(call, result, at < hidden),
                 None => Said::Result { call, output: NO_RESULT.into(), failed: true, images: Vec::new() },
             });
         }
-        for message in messages {
+        for (at, message) in messages.iter().enumerate() {
+            let hidden = at < hidden;
             match message {
                 ModelMessage::Text(text) if text.text.trim().is_empty() => {}
                 ModelMessage::Text(text) if text.role == Role::User => said.push(Said::Text((&text.text).into())),
                 ModelMessage::Text(text) if text.role == Role::System => said.push(Said::System(&text.text)),
-                ModelMessage::ImageUrl(image) => said.push(self.image(&image.image_url)),
-                ModelMessage::InlineData(inline) if inline.mime_type.starts_with("image/") => {
-                    let taken = self.vision && IMAGE_TYPES.contains(&inline.mime_type.as_str());
-                    said.push(match taken {
-                        true => Said::Image(Image::Data { mime: &inline.mime_type, data: &inline.data }),
-                        false => Said::Text(not_shown(1).into()),
-                    });
+                ModelMessage::ImageUrl(told) => said.push(self.told(hidden, || Image::at(&told.image_url))),
+                ModelMessage::InlineData(told) if told.mime_type.starts_with("image/") => {
+                    said.push(self.told(hidden, || Image::of(&told.mime_type, &told.data)));
                 }
                 ModelMessage::InlineData(inline) => {
                     said.push(Said::Text(format!("[{} data, not shown]", inline.mime_type).into()));
@@ -394,22 +384,34 @@ impl<F: Form> Writer<F> {
         said
     }
 
-    fn result<'a>(&self, call: &'a Asked, result: &'a ToolCallOutput) -> Said<'a> {
-        let images: Vec<_> = result.images.iter().filter(|_| self.vision).filter_map(|url| image_of(url)).collect();
+    fn result<'a>(&self, call: &'a Asked, result: &'a ToolCallOutput, hidden: bool) -> Said<'a> {
         let blank = result.output.trim().is_empty();
         let mut output = Cow::Borrowed(if blank { NO_OUTPUT } else { result.output.as_str() });
-        if images.len() < result.images.len() {
-            output = format!("{output}\n{}", not_shown(result.images.len() - images.len())).into();
+        let mut images = Vec::new();
+        for url in &result.images {
+            match self.image(hidden, || Image::at(url)) {
+                Ok(image) => images.push(image),
+                Err(why) => output = format!("{output}\n{why}").into(),
+            }
         }
         let failed = result.stop_reason.is_some_and(|stop| stop != StopReason::Completed);
         Said::Result { call, output, failed, images }
     }
 
-    fn image<'a>(&self, url: &'a str) -> Said<'a> {
-        match image_of(url) {
-            Some(image) if self.vision => Said::Image(image),
-            _ => Said::Text(not_shown(1).into()),
+    fn told<'a>(&self, hidden: bool, image: impl FnOnce() -> Result<Image<'a>, String>) -> Said<'a> {
+        self.image(hidden, image).map_or_else(|why| Said::Text(why.into()), Said::Image)
+    }
+
+    /// An image that the model sees, or the words that stand for it.
+    fn image<'a>(&self, hidden: bool, image: impl FnOnce() -> Result<Image<'a>, String>) -> Result<Image<'a>, String> {
+        if !self.vision {
+            return Err("[an image, not shown: this model sees none]".into());
         }
+        if hidden {
+            return Err("[an image, no longer shown: newer ones have taken its place]".into());
+        }
+        let image = image().and_then(|image| if self.form.takes_gif() { Ok(image) } else { image.no_gif() });
+        image.map_err(|why| format!("[an image, not shown: {}]", why.trim_end_matches('.')))
     }
 }
 
@@ -452,20 +454,6 @@ fn hash_message(message: &ModelMessage, hasher: &mut impl Hasher) {
         ModelMessage::ImageUrl(image) => image.image_url.hash(hasher),
         ModelMessage::InlineData(data) => (&data.mime_type, &data.data).hash(hasher),
         _ => {}
-    }
-}
-
-fn image_of(url: &str) -> Option<Image<'_>> {
-    if let Some((mime, data)) = url.strip_prefix("data:").and_then(|rest| rest.split_once(";base64,")) {
-        return IMAGE_TYPES.contains(&mime).then_some(Image::Data { mime, data });
-    }
-    (url.starts_with("https://") || url.starts_with("http://")).then_some(Image::Url(url))
-}
-
-fn not_shown(count: usize) -> String {
-    match count {
-        1 => "[an image, not shown: this model does not take it]".to_owned(),
-        _ => format!("[{count} images, not shown: this model does not take them]"),
     }
 }
 

@@ -1,6 +1,13 @@
 //! The agent's integration tests, in one binary.
 #![allow(clippy::unwrap_used, clippy::expect_used, clippy::disallowed_methods, missing_docs, unreachable_pub)]
 
+/// One pixel, as a PNG in base64.
+macro_rules! pixel {
+    () => {
+        "iVBORw0KGgoAAAANSUhEUgAAAAEAAAABCAYAAAAfFcSJAAAADUlEQVR4nGNgYGD4DwABBAEAX+XDSwAAAABJRU5ErkJggg=="
+    };
+}
+
 mod examples;
 mod histories;
 mod hooks;
@@ -9,6 +16,7 @@ mod provider;
 mod recordings;
 mod replay;
 mod requests;
+mod sent_images;
 mod session;
 mod switch;
 mod wires;

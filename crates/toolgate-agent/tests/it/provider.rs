@@ -303,11 +303,11 @@ async fn a_longer_history_goes_on_where_the_shorter_one_ended() {
         assistant("Reading."),
         call("call_a", "read", "{\"path\":\"a\"}"),
         call("call_a#2", "read", "{\"path\":"),
-        result("call_a", "one", &["data:image/png;base64,AA"]),
+        result("call_a", "one", &[concat!("data:image/png;base64,", pixel!())]),
         result("call_a#2", "two", &[]),
         assistant("Done."),
         user("thanks"),
-        message(json!({ "type": "image_url", "image_url": "data:image/png;base64,BB" })),
+        message(json!({ "type": "image_url", "image_url": concat!("data:image/png;base64,", pixel!()) })),
         message(json!({ "type": "thinking", "thinking": "only" })),
         user("and now?"),
     ];
@@ -339,12 +339,12 @@ async fn a_longer_history_goes_on_where_the_shorter_one_ended() {
         { "role": "tool", "tool_call_id": "call_a_2", "content": "two" },
         { "role": "user", "content": [
             { "type": "text", "text": "The images of the tool results above." },
-            { "type": "image_url", "image_url": { "url": "data:image/png;base64,AA" } },
+            { "type": "image_url", "image_url": { "url": concat!("data:image/png;base64,", pixel!()) } },
         ] },
         { "role": "assistant", "content": "Done." },
         { "role": "user", "content": [
             { "type": "text", "text": "thanks" },
-            { "type": "image_url", "image_url": { "url": "data:image/png;base64,BB" } },
+            { "type": "image_url", "image_url": { "url": concat!("data:image/png;base64,", pixel!()) } },
             { "type": "text", "text": "and now?" },
         ] },
     ]);

@@ -105,7 +105,7 @@ impl Answer for Spoken {
 }
 
 /// One black pixel, as PNG.
-const PIXEL: &str = "iVBORw0KGgoAAAANSUhEUgAAAAEAAAABCAYAAAAfFcSJAAAADUlEQVR4nGNgYGD4DwABBAEAX+XDSwAAAABJRU5ErkJggg==";
+const PIXEL: &str = pixel!();
 
 /// Gives back what it is told, with an image where it is told to; speaks into the run where it is told to.
 struct Echo(ToolSpec, Arc<Mutex<Option<Steering>>>);

@@ -99,12 +99,12 @@ pub fn decide(call: &CheckedCall, standing: &Standing, facts: &Facts) -> Verdict
         ApprovalMode::AllowAll => {
             // A rule that names a host says more than the mode does: by it, a private one is reached too.
             let connects = call.effects().iter().any(|effect| matches!(effect, Effect::Connect(_)));
-            let rule = rules.iter().find(|rule| connects && rule.tier == Tier::Allow && rule.covers(call));
+            let rule = connects.then(|| allowing(call, rules)).flatten();
             Verdict::Allow(rule.map_or_else(|| by_mode(standing.mode), Rule::basis))
         }
         ApprovalMode::AlwaysAsk | ApprovalMode::DenyAll => Verdict::Ask(by_mode(standing.mode), Vec::new()),
         ApprovalMode::ReadOnly => {
-            if let Some(rule) = rules.iter().find(|rule| rule.tier == Tier::Allow && rule.covers(call)) {
+            if let Some(rule) = allowing(call, rules) {
                 Verdict::Allow(rule.basis())
             } else if only_reads(call, facts) {
                 Verdict::Allow(by_mode(standing.mode))
@@ -113,6 +113,12 @@ pub fn decide(call: &CheckedCall, standing: &Standing, facts: &Facts) -> Verdict
             }
         }
     }
+}
+
+/// The allow rule that covers a call: one that names its very host before others, since it says more than they do.
+fn allowing<'a>(call: &CheckedCall, rules: &'a [Rule]) -> Option<&'a Rule> {
+    let covering = || rules.iter().filter(|rule| rule.tier == Tier::Allow && rule.covers(call));
+    covering().find(|rule| rule.names_one_host()).or_else(|| covering().next())
 }
 
 fn by_mode(mode: ApprovalMode) -> Basis {

@@ -103,6 +103,11 @@ impl Rule {
         matches!(self.spec, Some(Spec::Words(_)))
     }
 
+    /// Whether the rule is about one host, and not about whatever lies below a domain.
+    pub(super) fn names_one_host(&self) -> bool {
+        matches!(&self.spec, Some(Spec::Domain(domain)) if !domain.starts_with("*."))
+    }
+
     /// Whether a deny or ask rule applies: any part of the call that could be what it means.
     pub(super) fn touches(&self, call: &CheckedCall) -> bool {
         self.names(call)

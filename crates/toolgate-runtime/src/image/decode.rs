@@ -1,12 +1,16 @@
 //! The decoders: whether an image really is one, and a smaller one where it is too large.
 
-use std::io::Cursor;
+use std::{
+    io::Cursor,
+    sync::{Mutex, PoisonError},
+};
 
 use image::{
     DynamicImage, ImageDecoder, ImageFormat, ImageReader, Limits, codecs::jpeg::JpegEncoder, imageops::FilterType,
+    metadata::Orientation,
 };
 
-use super::{Kind, MOST_SENT, Picture};
+use super::{Kind, MOST_SENT, Picture, whole::is_animated};
 
 /// Pixels of a side that are decoded at most, and memory in bytes for it: a small file may unfold to any size.
 const LARGEST_SIDE: u32 = 32_768;
@@ -15,16 +19,41 @@ const MOST_MEMORY: u64 = 256 * 1024 * 1024;
 /// Quality of a picture that had to be made smaller, out of 100; more shows no difference.
 const QUALITY: u8 = 85;
 
-/// Decodes an image once, and makes it smaller where a side is longer than this or its bytes are more than a provider takes.
+/// Decodes an image once. It stays as it is where every provider takes it so; else it is written anew: smaller, upright, standing still.
 pub(super) fn checked(kind: Kind, bytes: Vec<u8>, longest_side: u32) -> Result<Picture, String> {
-    let decoded = decoded(kind, &bytes).map_err(|error| error.to_string())?;
+    let moves = is_animated(kind, &bytes);
+    let (decoded, turned) = decoded(kind, &bytes).map_err(|error| error.to_string())?;
     let size = (decoded.width(), decoded.height());
-    if size.0.max(size.1) <= longest_side && bytes.len() <= MOST_SENT {
-        return Ok(Picture { kind, bytes, size, was: None });
+    let fits = size.0.max(size.1) <= longest_side && bytes.len() <= MOST_SENT;
+    if fits && !turned && !moves {
+        return Ok(Picture { kind, bytes, size, was: None, moved: false });
     }
-    let small = decoded.resize(longest_side.min(size.0), longest_side.min(size.1), FilterType::Triangle);
-    let (kind, bytes) = encoded(&small).map_err(|error| error.to_string())?;
-    Ok(Picture { kind, bytes, size: (small.width(), small.height()), was: Some(size) })
+    let mut small = match fits {
+        true => decoded,
+        false => decoded.resize(longest_side.min(size.0), longest_side.min(size.1), FilterType::Triangle),
+    };
+    loop {
+        let (kind, bytes) = encoded(&small).map_err(|error| error.to_string())?;
+        let now = (small.width(), small.height());
+        if bytes.len() <= MOST_SENT || now.0.max(now.1) == 1 {
+            return Ok(Picture { kind, bytes, size: now, was: (now != size).then_some(size), moved: moves });
+        }
+        // Noise does not shrink by itself.
+        small = small.resize((now.0 / 2).max(1), (now.1 / 2).max(1), FilterType::Triangle);
+    }
+}
+
+/// The picture written anew as a PNG.
+pub(super) fn as_png(picture: Picture) -> Result<Picture, String> {
+    let (decoded, _) = decoded(picture.kind, &picture.bytes).map_err(|error| error.to_string())?;
+    let mut bytes = Vec::new();
+    decoded.write_to(&mut Cursor::new(&mut bytes), ImageFormat::Png).map_err(|error| error.to_string())?;
+    Ok(Picture { kind: Kind::Png, bytes, ..picture })
+}
+
+/// The size that an image's head says, in pixels.
+pub(super) fn size(kind: Kind, bytes: &[u8]) -> Option<(u32, u32)> {
+    ImageReader::with_format(Cursor::new(bytes), format(kind)).into_dimensions().ok()
 }
 
 pub(super) fn format(kind: Kind) -> ImageFormat {
@@ -36,20 +65,27 @@ pub(super) fn format(kind: Kind) -> ImageFormat {
     }
 }
 
-fn decoded(kind: Kind, bytes: &[u8]) -> image::ImageResult<DynamicImage> {
+/// The picture as it is to be seen, and whether that is another way up than its pixels lie.
+fn decoded(kind: Kind, bytes: &[u8]) -> image::ImageResult<(DynamicImage, bool)> {
+    static ONE: Mutex<()> = Mutex::new(());
+
     let mut reader = ImageReader::with_format(Cursor::new(bytes), format(kind));
     let mut limits = Limits::default();
     (limits.max_image_width, limits.max_image_height) = (Some(LARGEST_SIDE), Some(LARGEST_SIDE));
     limits.max_alloc = Some(MOST_MEMORY);
-    reader.limits(limits);
+    reader.limits(limits.clone());
     let mut decoder = reader.into_decoder()?;
-    let turned = decoder.orientation()?;
+    // The reader holds back what the decoder takes on its way; the picture itself is ours to count.
+    limits.reserve(decoder.total_bytes())?;
+    let orientation = decoder.orientation()?;
+    // One at a time: calls beside each other must not take the memory of all of them at once.
+    let _one = ONE.lock().unwrap_or_else(PoisonError::into_inner);
     let mut image = DynamicImage::from_decoder(decoder)?;
-    image.apply_orientation(turned);
-    Ok(image)
+    image.apply_orientation(orientation);
+    Ok((image, orientation != Orientation::NoTransforms))
 }
 
-/// A smaller picture's bytes: with its transparency where it has one.
+/// The bytes of a picture that is written anew: with its transparency where it has one.
 fn encoded(image: &DynamicImage) -> image::ImageResult<(Kind, Vec<u8>)> {
     let mut bytes = Vec::new();
     if image.color().has_alpha() {

@@ -1,4 +1,4 @@
-//! Whether an image has come to its end. Decoders forgive a file that was cut short and fill it up with grey, which nobody wants to ask
+//! What an image's own order of bytes says: whether it has come to its end, and whether it moves. Decoders forgive a file that was cut short and fill it up with grey, which nobody wants to ask
 //! a model about.
 
 use super::Kind;
@@ -9,6 +9,16 @@ pub(super) fn is_whole(kind: Kind, bytes: &[u8]) -> bool {
         Kind::Jpeg => jpeg(bytes),
         Kind::Gif => gif(bytes).is_some(),
         Kind::Webp => webp(bytes),
+    }
+}
+
+/// Whether more than one picture is in it that all would have to be looked at; not every provider takes such. A PNG's further pictures
+/// are seen by those only who know of them.
+pub(super) fn is_animated(kind: Kind, bytes: &[u8]) -> bool {
+    match kind {
+        Kind::Png | Kind::Jpeg => false,
+        Kind::Gif => gif(bytes).is_some_and(|pictures| pictures > 1),
+        Kind::Webp => bytes.get(12..16) == Some(b"VP8X") && bytes.get(20).is_some_and(|flags| flags & 2 != 0),
     }
 }
 
@@ -45,15 +55,19 @@ fn jpeg(bytes: &[u8]) -> bool {
     scan.and_then(|scan| bytes.get(scan..)).is_some_and(|scan| memchr::memmem::rfind(scan, &[0xff, 0xd9]).is_some())
 }
 
-/// Blocks up to the trailer; nothing where one is missing.
-fn gif(bytes: &[u8]) -> Option<()> {
+/// How many pictures are in the blocks up to the trailer; nothing where one is missing.
+fn gif(bytes: &[u8]) -> Option<usize> {
     let colours = |flags: u8| if flags & 0x80 == 0 { 0 } else { 3 << ((flags & 7) + 1) };
     let mut at = 13 + colours(*bytes.get(10)?);
+    let mut pictures = 0;
     loop {
         match *bytes.get(at)? {
-            b';' => return Some(()),
+            b';' => return Some(pictures),
             b'!' => at += 2,
-            b',' => at += 11 + colours(*bytes.get(at + 9)?),
+            b',' => {
+                at += 11 + colours(*bytes.get(at + 9)?);
+                pictures += 1;
+            }
             _ => return None,
         }
         // Sub-blocks, each with its length in front, up to an empty one.

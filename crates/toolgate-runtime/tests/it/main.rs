@@ -19,6 +19,7 @@ mod external;
 mod files;
 mod fuzz;
 mod hooks;
+mod images;
 mod own_executors;
 mod search;
 mod shells;

@@ -6,8 +6,9 @@ use serde_json::{Value, json, value::RawValue};
 use super::super::{
     ModelId, Request, ThinkingLevel,
     calls::IdRule,
+    images::Image,
     json::{filled, raw_at},
-    writer::{Block, Form, Image, List, Said, member, write_json},
+    writer::{Block, Form, List, Said, member, write_json},
 };
 
 /// Stands for the signature of a call that another model made; Google documents it for histories that moved.
@@ -188,6 +189,11 @@ impl Form for GeminiForm {
     fn ids(&self) -> IdRule {
         // Ours are not sent at all.
         IdRule::Given
+    }
+
+    /// GIF is not among the kinds of images that this API names.
+    fn takes_gif(&self) -> bool {
+        false
     }
 
     fn begins_with_user(&self) -> bool {

@@ -12,9 +12,10 @@ use super::super::{
     ModelId, Request, ThinkingLevel,
     address::ANTHROPIC_HOST,
     calls::IdRule,
+    images::Image,
     json::raw_at,
     native::Origin,
-    writer::{Block, Form, Image, List, Said, member, write_json},
+    writer::{Block, Form, List, Said, member, write_json},
 };
 
 /// The answer's bound where the caller names none; tokens. The wire wants one. All models since Claude 4 take this much, and it holds

@@ -8,8 +8,9 @@ use super::super::{
     address::OPENAI_HOST,
     calls::IdRule,
     chat::effort,
+    images::Image,
     json::filled,
-    writer::{Block, Form, Image, List, Said, member, write_json},
+    writer::{Block, Form, List, Said, member, write_json},
 };
 
 /// Writes requests to one model.
