@@ -32,6 +32,8 @@ pub enum Problem {
     Missing {
         /// Which.
         edit: usize,
+        /// Whether it holds pictures of control characters, as reading shows them.
+        pictured: bool,
         /// What it may have meant.
         near: Vec<Near>,
     },
@@ -82,6 +84,9 @@ pub enum Problem {
     NoChange,
 }
 
+/// What helps where an old text was taken from what reading shows.
+const PICTURED: &str = "\nreading shows control characters as pictures, such as \u{241b} for ESC; write the characters themselves, such as \\u001b in JSON";
+
 impl Problem {
     /// The edit that it is about, where it is one.
     pub fn edit(&self) -> Option<usize> {
@@ -124,7 +129,10 @@ impl Display for Problem {
                 "the old text is empty, so it stands nowhere; give the text to replace, or write the whole file with the tool for that",
             ),
             Self::Same { .. } => f.write_str("the old and the new text are the same, so nothing would change"),
-            Self::Missing { near, .. } => missing(f, near),
+            Self::Missing { near, pictured, .. } => {
+                missing(f, near)?;
+                f.write_str(if *pictured { PICTURED } else { "" })
+            }
             Self::Ambiguous { count, more, lines, how, .. } => ambiguous(f, *count, *more, lines, *how),
             Self::Overlap { other, line, .. } => {
                 write!(f, "it overlaps with edits[{other}] in line {line}; make one edit of both, or shorten their old texts")

@@ -125,7 +125,7 @@ impl EditError {
     #[must_use]
     pub fn explained(mut self, file: &[u8], edits: &[Edit]) -> Self {
         let missing = self.problems.iter_mut().filter_map(|problem| match problem {
-            Problem::Missing { edit, near } => Some((*edit, near)),
+            Problem::Missing { edit, near, .. } => Some((*edit, near)),
             _ => None,
         });
         for (edit, near) in missing.take(MOST_EXPLAINED) {
@@ -201,7 +201,8 @@ impl<'a> Planner<'a> {
         let wrong = |edit: usize| problems.iter().any(|problem| problem.edit() == Some(edit));
         let missing: Vec<usize> = missing.into_iter().filter(|edit| !wrong(*edit)).collect();
         for edit in missing {
-            problems.push(Problem::Missing { edit, near: Vec::new() });
+            let pictured = self.edits[edit].old.contains(|c| ('\u{2400}'..='\u{2421}').contains(&c));
+            problems.push(Problem::Missing { edit, pictured, near: Vec::new() });
         }
         self.overlaps(&mut problems);
         if !problems.is_empty() {

@@ -31,6 +31,15 @@ pub(super) fn is_without_content(name: &OsStr) -> bool {
     NO_CONTENT.iter().any(|path| Path::new(path).file_name() == Some(name))
 }
 
+/// Whether a place is not one of those.
+fn has_content(place: &Place) -> Result<(), FileError> {
+    if NO_CONTENT.iter().any(|path| place.real == Path::new(path)) {
+        let path = place.spelled.clone();
+        return Err(FileError::Kind { path, found: Kind::Device, wanted: Kind::File });
+    }
+    Ok(())
+}
+
 /// The files of this machine, seen from one workspace.
 pub struct LocalFiles {
     base: Base,
@@ -62,10 +71,7 @@ impl LocalFiles {
     }
 
     fn open_file(&self, place: &Place) -> Result<Box<dyn Source>, FileError> {
-        if NO_CONTENT.iter().any(|path| place.real == Path::new(path)) {
-            let path = place.spelled.clone();
-            return Err(FileError::Kind { path, found: Kind::Device, wanted: Kind::File });
-        }
+        has_content(place)?;
         let handle = self.handle(place)?;
         let opened = open_regular(&handle).map_err(|error| self.told(place, &error))?;
         opened.map_err(|found| FileError::Kind { path: place.spelled.clone(), found, wanted: Kind::File })
@@ -75,8 +81,9 @@ impl LocalFiles {
     fn told(&self, place: &Place, error: &io::Error) -> FileError {
         let path = place.spelled.clone();
         match error.raw_os_error() {
-            Some(libc::ENOENT) => FileError::Missing { hint: missing::hint(&place.real, &self.base.root), path },
-            Some(libc::ENOTDIR) => FileError::Missing { hint: missing::hint(&place.real, &self.base.root), path },
+            Some(libc::ENOENT | libc::ENOTDIR) => {
+                FileError::Missing { hint: missing::hint(place, &self.base.root), path }
+            }
             Some(libc::ELOOP) => FileError::Moved(path),
             _ => FileError::Refused { path, reason: reason(error) },
         }
@@ -220,6 +227,7 @@ impl Files for LocalFiles {
     }
 
     fn update(&self, _permit: &Permit, place: &Place, change: &mut Change<'_>) -> Result<(), ToolError> {
+        has_content(place)?;
         let told = |error: &io::Error| ToolError::from(self.told(place, error));
         let (anchor, inner) = self.beneath(place).map_err(|error| told(&error))?;
         replace::update(anchor.as_fd(), inner, place, change, &told)
@@ -261,6 +269,7 @@ impl Files for LocalFiles {
     }
 
     fn walk(&self, _permit: &Permit, place: &Place, visit: &Visit<'_>) -> Result<Walked, FileError> {
+        has_content(place)?;
         let handle = self.handle(place)?;
         walk::walk(&handle, place, &self.base.root, visit).map_err(|error| self.told(place, &error))
     }

@@ -1,7 +1,10 @@
-//! What stands near a path that does not exist: where it breaks off, and which names there are most like the missing one.
+//! What stands near a path that does not exist: where it breaks off, and which names there are most like the missing one; or the link
+//! that leads there.
 #![allow(clippy::disallowed_methods)] // A folder is listed here.
 
 use std::{fs, path::Path};
+
+use toolgate_core::tool::Place;
 
 use super::{Kind, local::stands, names};
 
@@ -12,7 +15,11 @@ const MOST_NAMES: usize = 8;
 const MOST_ENTRIES: usize = 10_000;
 
 /// The rest of the sentence `PATH does not exist`.
-pub(super) fn hint(real: &Path, root: &Path) -> String {
+pub(super) fn hint(place: &Place, root: &Path) -> String {
+    let real = &place.real;
+    if let Ok(target) = fs::read_link(&place.path) {
+        return format!(": it is a link to {}, and nothing is there", names::shown(target.as_os_str()));
+    }
     let Some((above, missing)) = break_off(real) else { return String::new() };
     let place = above.strip_prefix(root).ok().filter(|inner| !inner.as_os_str().is_empty()).unwrap_or(above);
     let place = if above == root { "the workspace".to_owned() } else { names::shown(place.as_os_str()) };

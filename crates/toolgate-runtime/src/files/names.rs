@@ -10,7 +10,16 @@ use std::{
 pub fn shown(name: &OsStr) -> String {
     match name.to_str() {
         Some(text) if !text.chars().any(|c| c.is_control() || is_invisible(c)) && !is_quoted(text) => text.to_owned(),
-        _ => quoted(name.as_bytes()),
+        _ => quoted(name.as_bytes(), is_invisible),
+    }
+}
+
+/// A name so that it is told from others that look the same: only letters, digits and ASCII stand in it as they are.
+pub(super) fn told_apart(name: &OsStr) -> String {
+    let looks_like_another = |c: char| !c.is_ascii() && !c.is_alphanumeric();
+    match name.to_str() {
+        Some(text) if !text.chars().any(looks_like_another) => shown(name),
+        _ => quoted(name.as_bytes(), looks_like_another),
     }
 }
 
@@ -52,7 +61,7 @@ fn is_invisible(c: char) -> bool {
     matches!(c, '\u{200b}'..='\u{200f}' | '\u{202a}'..='\u{202e}' | '\u{2060}'..='\u{2069}' | '\u{feff}' | '\u{e0000}'..='\u{e007f}')
 }
 
-fn quoted(bytes: &[u8]) -> String {
+fn quoted(bytes: &[u8], is_escaped: impl Fn(char) -> bool) -> String {
     let mut text = String::from("\"");
     for chunk in bytes.utf8_chunks() {
         for c in chunk.valid().chars() {
@@ -61,7 +70,7 @@ fn quoted(bytes: &[u8]) -> String {
                 '\t' => text.push_str("\\t"),
                 '\r' => text.push_str("\\r"),
                 '"' | '\\' => text.extend(['\\', c]),
-                c if c.is_control() || is_invisible(c) => {
+                c if c.is_control() || is_escaped(c) => {
                     let mut buffer = [0; 4];
                     c.encode_utf8(&mut buffer).bytes().for_each(|byte| text.push_str(&format!("\\x{byte:02x}")));
                 }
@@ -91,9 +100,12 @@ mod tests {
             b"back\\slash",
             b"\x1b[31m",
             "a\u{202e}b".as_bytes(),
+            "e\u{301} \u{202f}\u{2019}".as_bytes(),
         ] {
             let shown = shown(OsStr::from_bytes(name));
             assert!(!shown.contains('\n') && !shown.contains('\u{1b}'), "{shown}");
+            let apart = told_apart(OsStr::from_bytes(name));
+            assert_eq!(unquoted(&apart).unwrap_or_else(|| OsString::from(&apart)).as_bytes(), name, "{apart}");
             let back = unquoted(&shown).unwrap_or_else(|| OsString::from(&shown));
             assert_eq!(back.as_bytes(), name, "{shown}");
         }

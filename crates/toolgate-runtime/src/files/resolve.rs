@@ -170,7 +170,7 @@ fn look_alike(spelled: &str, exact: &Path) -> Result<Option<PathBuf>, FileError>
                 1 => path.push(alike.remove(0)),
                 _ => {
                     alike.sort();
-                    let names = alike.iter().map(|name| names::shown(name)).collect();
+                    let names = alike.iter().map(|name| names::told_apart(name)).collect();
                     return Err(FileError::Ambiguous { path: spelled.to_owned(), names });
                 }
             }
@@ -263,7 +263,9 @@ mod tests {
         assert_eq!(found("at 3.00 PM.png").unwrap(), "at 3.00 PM.png");
         touch("a\u{a0}b");
         touch("a\u{202f}b");
-        assert!(matches!(found("a b"), Err(FileError::Ambiguous { .. })));
+        let Err(FileError::Ambiguous { names, .. }) = found("a b") else { panic!("two names look like it") };
+        assert_eq!(names, ["\"a\\xc2\\xa0b\"", "\"a\\xe2\\x80\\xafb\""], "and they are told apart");
+        assert_eq!(found(&names[1]).unwrap(), "a\u{202f}b");
         touch("@types");
         touch("types");
         assert_eq!(found("@types").unwrap(), "@types");

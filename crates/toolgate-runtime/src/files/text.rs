@@ -23,6 +23,8 @@ impl Encoding {
     pub fn of(beginning: &[u8]) -> Self {
         match beginning {
             [0xef, 0xbb, 0xbf, ..] => Self::Utf8Marked,
+            // The mark of UTF-32 begins with that of UTF-16, whose texts begin with no NUL.
+            [0xff, 0xfe, 0, 0, ..] => Self::Utf8,
             [0xff, 0xfe, ..] => Self::Utf16Le,
             [0xfe, 0xff, ..] => Self::Utf16Be,
             _ => Self::Utf8,
@@ -63,7 +65,7 @@ pub fn is_binary(beginning: &[u8]) -> bool {
     matches!(Encoding::of(sample), Encoding::Utf8 | Encoding::Utf8Marked) && memchr::memchr(0, sample).is_some()
 }
 
-/// What a binary file seems to be, from its first bytes.
+/// What a binary file seems to be, from its first bytes. Text that is told from no mark is not decoded, but named.
 pub fn binary_kind(beginning: &[u8]) -> &'static str {
     const KINDS: &[(&[u8], &str)] = &[
         (b"\x7fELF", "a program (ELF)"),
@@ -90,7 +92,24 @@ pub fn binary_kind(beginning: &[u8]) -> &'static str {
     let known = KINDS.iter().find(|(magic, _)| beginning.starts_with(magic)).map(|(_, name)| *name);
     known
         .or_else(|| beginning.get(4..8).filter(|kind| *kind == b"ftyp").map(|_| "a video or an image (ISO media)"))
+        .or_else(|| wide_text(beginning))
         .unwrap_or("data")
+}
+
+/// Text that is taken for binary, since its characters are several bytes each and no mark of UTF-16 says so. What is mostly ASCII shows
+/// that by a NUL beside every other byte.
+fn wide_text(beginning: &[u8]) -> Option<&'static str> {
+    if beginning.starts_with(b"\xff\xfe\0\0") || beginning.starts_with(b"\0\0\xfe\xff") {
+        return Some("text in UTF-32; iconv can convert it to UTF-8");
+    }
+    let (units, _) = beginning[..beginning.len().min(SAMPLE)].as_chunks::<2>();
+    let is_letter = |byte: u8| byte >= b' ' || matches!(byte, b'\t' | b'\n' | b'\r');
+    let is_most = |ascii: usize| 2 * ascii > units.len();
+    if is_most(units.iter().filter(|[low, high]| *high == 0 && is_letter(*low)).count()) {
+        return Some("text in UTF-16LE without a byte order mark, it seems; iconv can convert it to UTF-8");
+    }
+    is_most(units.iter().filter(|[high, low]| *high == 0 && is_letter(*low)).count())
+        .then_some("text in UTF-16BE without a byte order mark, it seems; iconv can convert it to UTF-8")
 }
 
 /// Bytes of one line, or of some, as characters: UTF-8 where they are that, else Windows-1252, which is Latin-1 with quotes and dashes
@@ -131,13 +150,27 @@ mod tests {
             (b"\xfe\xff\0h\0i", false),
             (b"\xef\xbb\xbfhi", false),
             (b"a\0b", true),
+            (b"h\0i\0", true),
+            (b"\xff\xfe\0\0h\0\0\0", true),
+            (b"\0\0\xfe\xff\0\0\0h", true),
             (b"\x7fELF\x02\x01\x01\0", true),
         ] {
             assert_eq!(is_binary(bytes), binary, "{bytes:?}");
         }
         assert_eq!(binary_kind(b"\x7fELF\x02"), "a program (ELF)");
         assert_eq!(binary_kind(b"\0\0\0\x18ftypheic"), "a video or an image (ISO media)");
-        assert_eq!(binary_kind(b"\0"), "data");
+        for (bytes, kind) in [
+            (&b"\0"[..], "data"),
+            (b"a\0\0\0\x01\0\0\0", "data"),
+            (b"\x01\0\x02\0\x03\0\x04\0", "data"),
+            (b"\0asm\x01\0\0\0", "a WebAssembly module"),
+            (b"h\0i\0\n\0", "text in UTF-16LE without"),
+            (b"\0h\0i\x20\xac\0\n", "text in UTF-16BE without"),
+            (b"\xff\xfe\0\0h\0\0\0", "text in UTF-32"),
+            (b"\0\0\xfe\xff\0\0\0h", "text in UTF-32"),
+        ] {
+            assert!(binary_kind(bytes).starts_with(kind), "{bytes:?}: {}", binary_kind(bytes));
+        }
     }
 
     #[test]

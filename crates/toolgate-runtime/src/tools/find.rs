@@ -11,7 +11,7 @@ use toolgate_core::{
 
 use super::{
     first::First,
-    paths::{place_of, resolved, the_place},
+    paths::{count_of, place_of, resolved, the_place},
     remarks::{End, Remarks},
 };
 use crate::{
@@ -76,7 +76,7 @@ impl Tool for Find {
         Box::pin(blocking(move || {
             let (place, args) = (the_place(&permit)?, permit.call().args());
             let wanted = Wanted::new(pattern_of(args))?;
-            let limit = args.get("limit").and_then(Value::as_u64).and_then(|limit| usize::try_from(limit).ok());
+            let limit = count_of(args, "limit").and_then(|limit| usize::try_from(limit).ok());
             let limit = limit.unwrap_or(PATHS);
             let first = First::new(limit);
             let no_folder = std::sync::OnceLock::new();

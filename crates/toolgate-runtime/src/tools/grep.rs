@@ -22,7 +22,7 @@ use toolgate_core::{
 use super::{
     first::First,
     lines::{Aim, InFile, Line, SHOWN, Search},
-    paths::{place_of, resolved, the_place},
+    paths::{count_of, place_of, resolved, the_place},
     remarks::{Binary, End, Remarks},
 };
 use crate::{
@@ -130,7 +130,7 @@ struct Task {
 
 impl Task {
     fn new(args: &Args, cancel: CancellationToken) -> Result<Self, ToolError> {
-        let number = |name| args.get(name).and_then(Value::as_u64).and_then(|number| usize::try_from(number).ok());
+        let number = |name| count_of(args, name).and_then(|number| usize::try_from(number).ok());
         let limit = number("limit").unwrap_or(MATCHES);
         let context = number("context").unwrap_or_default().min(MOST_CONTEXT);
         Ok(Self {

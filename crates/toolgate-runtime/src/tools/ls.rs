@@ -2,13 +2,13 @@
 
 use std::{collections::BTreeMap, ops::ControlFlow};
 
-use serde_json::{Value, json};
+use serde_json::json;
 use toolgate_core::{
     call::Args,
     tool::{Bound, Effect, Permission, Prepared, ToolKind, ToolSet, ToolSpec, Truncate},
 };
 
-use super::paths::{place_of, resolved, the_place};
+use super::paths::{count_of, place_of, resolved, the_place};
 use crate::{
     BoxFuture,
     files::{Kind, blocking, names},
@@ -61,7 +61,7 @@ impl Tool for Ls {
     fn run<'a>(&'a self, permit: Permit, cx: &'a ToolContext) -> BoxFuture<'a, Result<Done, ToolError>> {
         let (files, out, cancel) = (cx.files.clone(), cx.out.clone(), cx.cancel.clone());
         Box::pin(blocking(move || {
-            let limit = permit.call().args().get("limit").and_then(Value::as_u64);
+            let limit = count_of(permit.call().args(), "limit");
             let limit = limit.and_then(|limit| usize::try_from(limit).ok()).unwrap_or(NAMES);
             // In order and no more than can be shown, however many there are.
             let mut shown: BTreeMap<(String, Vec<u8>), Kind> = BTreeMap::new();

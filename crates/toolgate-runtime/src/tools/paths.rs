@@ -1,4 +1,4 @@
-//! The path of a file tool's call, from argument to permit. Shared by the file tools; no tool itself.
+//! The path of a file tool's call, from argument to permit, and the counts beside it. Shared by the file tools; no tool itself.
 
 use serde_json::Value;
 use toolgate_core::{
@@ -18,6 +18,12 @@ use crate::{
 pub(super) fn place_of(args: &Args) -> String {
     let path = ["path", "file_path"].into_iter().find_map(|name| args.get(name).and_then(Value::as_str));
     path.unwrap_or_default().to_owned()
+}
+
+/// A count that a call gives. One beyond all that can be counted is the largest, so that it never means the default.
+pub(super) fn count_of(args: &Args, name: &str) -> Option<u64> {
+    let value = args.get(name)?;
+    value.as_u64().or_else(|| value.as_f64().map(|count| count as u64))
 }
 
 /// Where that is.

@@ -10,7 +10,7 @@ use toolgate_core::{
     tool::{Bound, Effect, Permission, Place, Prepared, ToolKind, ToolSet, ToolSpec, Truncate},
 };
 
-use super::paths::{place_of, resolved, the_place};
+use super::paths::{count_of, place_of, resolved, the_place};
 use crate::{
     BoxFuture,
     files::{
@@ -129,9 +129,14 @@ impl Tool for Read {
 
 /// The window of `read`.
 fn window(args: &Args, limits: Limits) -> Window {
-    let number = |name| args.get(name).and_then(Value::as_u64);
     let prefix = if flag(args, "line_numbers") { NUMBER } else { 0 };
-    Window { first: number("offset").unwrap_or(1), lines: number("limit"), most: limits.bound.most, prefix, clip: None }
+    Window {
+        first: count_of(args, "offset").unwrap_or(1),
+        lines: count_of(args, "limit"),
+        most: limits.bound.most,
+        prefix,
+        clip: None,
+    }
 }
 
 /// The window of `read_file`, which takes any number and means the next one that makes sense.
@@ -271,7 +276,7 @@ fn notes(page: &Lines) -> Vec<String> {
     }
     if page.pictured {
         notes.push(
-            "[control characters are shown as pictures, such as \u{241b} for ESC and \u{240d} for a lone CR]".into(),
+            "[control characters are shown as pictures, such as \u{241b} for ESC and \u{240d} for a lone CR; an edit names the characters themselves]".into(),
         );
     }
     notes

@@ -7,13 +7,14 @@ use std::{
     sync::{Arc, Mutex},
 };
 
+use proptest::prelude::*;
 use serde_json::{Value, json};
 use toolgate_core::{
     approval::{ApprovalKey, ApprovalMode, ApprovalRequest, Decision, Reply, Withdrawn},
     outcome::StopReason,
     policy::Standing,
 };
-use toolgate_runtime::{BoxFuture, approver::Approver, registry::forms, tools::builtin};
+use toolgate_runtime::{BoxFuture, approver::Approver, environment::CallEnd, registry::forms, tools::builtin};
 
 use crate::support::{House, Plan};
 
@@ -70,6 +71,7 @@ async fn an_edit_that_cannot_be_done_leaves_the_file_and_says_why() {
     for (arguments, words) in [
         (edit("a", "one", "1"), "a was not changed: the old text occurs 2 times (lines 1, 3); it must be unique"),
         (edit("a", "tow\n", "2\n"), "a was not changed: the old text is not in the file"),
+        (edit("a", "\u{241b}[31mtwo", "2"), "reading shows control characters as pictures"),
         (edit("a", "two", "two"), "the same"),
         (edit("a", "", "x"), "the old text is empty, so it stands nowhere"),
         (edit("missing", "a", "b"), "missing does not exist"),
@@ -215,5 +217,80 @@ async fn what_is_refused_tells_nothing_of_the_file() {
         let arguments = json!({"path": "a", "edits": [{"oldText": old, "newText": "x"}]});
         let (said, done) = call(&house, "edit", arguments).await;
         assert!(!done && said.starts_with("Tool call denied") && !said.contains("password"), "{said}");
+    }
+}
+
+/// What `edit` is told: that one text becomes another.
+fn one_edit(path: &str, old: &str, new: &str) -> Value {
+    json!({"path": path, "edits": [{"oldText": old, "newText": new}]})
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn twenty_edits_of_one_file_in_one_answer_all_land() {
+    let house = House::new();
+    let mut lines: Vec<String> = (1..=5000).map(|line| format!("This is line number {line}\n")).collect();
+    put(&house, "my.txt", lines.concat());
+    symlink("my.txt", house.work().join("alias")).unwrap();
+    let mut calls = Vec::new();
+    for n in 0..20 {
+        let old = lines[n * 241].clone();
+        // Longer and shorter, and now and then by another way to the same file.
+        let new = if n % 2 == 0 { format!("{n}\n") } else { format!("{n} {}\n", "longer ".repeat(n)) };
+        let path = if n % 3 == 0 { "alias" } else { "my.txt" };
+        calls.push(house.tool_call("edit", &one_edit(path, &old, &new).to_string()));
+        lines[n * 241] = new;
+    }
+    for end in house.env.call_all(calls, &house.interrupt).await.unwrap() {
+        let CallEnd::Closed(output, _) = end else { panic!("a question is open") };
+        assert_eq!(output.stop_reason, Some(StopReason::Completed), "{}", output.output);
+    }
+    assert_eq!(String::from_utf8(held(&house, "my.txt")).unwrap(), lines.concat());
+    assert!(fs::symlink_metadata(house.work().join("alias")).unwrap().is_symlink());
+}
+
+proptest! {
+    #![proptest_config(ProptestConfig { cases: 12, failure_persistence: None, ..ProptestConfig::default() })]
+
+    /// Calls that nobody puts in order: of those that want the same line one has it and the others say that it is gone, and no byte of
+    /// another line changes.
+    #[test]
+    fn edits_at_the_same_time_all_land_or_say_why_not(
+        encoding in 0..3_usize,
+        wanted in proptest::collection::vec((0..8_usize, 0..200_usize, 0..3_usize), 1..24),
+    ) {
+        let encoded = |text: &str| -> Vec<u8> {
+            match encoding {
+                0 => text.into(),
+                1 => text.replace('\n', "\r\n").into(),
+                _ => format!("\u{feff}{text}").encode_utf16().flat_map(u16::to_be_bytes).collect(),
+            }
+        };
+        let runtime = tokio::runtime::Builder::new_multi_thread().worker_threads(4).enable_all().build().unwrap();
+        runtime.block_on(async {
+            let house = Arc::new(House::new());
+            let mut lines: Vec<String> = (0..8).map(|line| format!("line {line} \u{e9}\n")).collect();
+            put(&house, "f", encoded(&lines.concat()));
+            symlink("f", house.work().join("link")).unwrap();
+            let mut calls = tokio::task::JoinSet::new();
+            for (n, (line, longer, way)) in wanted.iter().copied().enumerate() {
+                let path = ["f", "link", "./link"][way];
+                let (old, new) = (lines[line].clone(), format!("{n}{}\n", "x".repeat(longer)));
+                let house = house.clone();
+                calls.spawn(async move { (line, new.clone(), call(&house, "edit", one_edit(path, &old, &new)).await) });
+            }
+            let mut done = [0; 8];
+            for (line, new, (said, landed)) in calls.join_all().await {
+                if landed {
+                    done[line] += 1;
+                    lines[line] = new;
+                } else {
+                    assert!(said.contains("the old text is not in the file"), "{said}");
+                }
+            }
+            for (line, done) in done.into_iter().enumerate() {
+                assert_eq!(done, usize::from(wanted.iter().any(|(wanted, ..)| *wanted == line)), "line {line}");
+            }
+            assert_eq!(held(&house, "f"), encoded(&lines.concat()));
+        });
     }
 }

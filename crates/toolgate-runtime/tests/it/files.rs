@@ -53,6 +53,9 @@ async fn read_shows_windows_and_says_how_to_go_on() {
             true,
         ),
         (json!({"path": "s", "offset": 101}), "[offset 101 is past the end of s (100 lines)]", false),
+        // More than can be counted is past the end too, and never the first line.
+        (json!({"path": "s", "offset": 1e20}), "[offset 18446744073709551615 is past the end of s (100 lines)]", false),
+        (json!({"path": "s", "offset": 100, "limit": 1e20}), "100", true),
     ] {
         let (found, done) = read(&house, arguments.clone()).await;
         let found = if arguments["limit"] == "1" { put_first(&found) } else { found };
@@ -98,7 +101,7 @@ async fn read_says_what_is_no_text_file() {
         ("sock", "a socket"),
         (".", "is a folder, not a file; it holds b.bin, dead, folder/, notes"),
         ("folder", "it holds a, sub/"),
-        ("dead", "dead does not exist; the workspace has"),
+        ("dead", "dead does not exist: it is a link to nowhere, and nothing is there"),
         ("round", "goes round in links"),
         ("reprot.txt", "does not exist; the workspace has report.txt"),
         ("folder/x/y", "does not exist; folder has a, sub/"),
@@ -109,6 +112,255 @@ async fn read_says_what_is_no_text_file() {
         let (found, done) = read(&house, json!({"path": path})).await;
         assert!(!done && found.contains(part), "{path}: {found}");
     }
+}
+
+#[tokio::test]
+async fn no_tool_opens_what_is_no_file() {
+    let house = house(
+        "mkfifo pipe; ln -s pipe to_pipe; python3 -c 'import socket; socket.socket(socket.AF_UNIX).bind(\"sock\")'; \
+         ln -s /dev/zero zero; ln -s /proc/kmsg kmsg; ln -s b a; ln -s a b; mkdir folder",
+    )
+    .await;
+    for (path, part) in [
+        ("pipe", "is a named pipe, not a file"),
+        ("to_pipe", "is a named pipe, not a file"),
+        ("folder/../pipe", "is a named pipe, not a file"),
+        ("sock", "is a socket, not a file"),
+        ("/dev/zero", "is a device, not a file"),
+        ("zero", "is a device, not a file"),
+        ("/proc/kmsg", "is a device, not a file"),
+        ("kmsg", "is a device, not a file"),
+        ("a", "goes round in links"),
+        ("a/x", "goes round in links"),
+    ] {
+        for (tool, arguments) in [
+            ("read", json!({"path": path})),
+            ("read_file", json!({"file_path": path})),
+            ("edit", json!({"path": path, "edits": [{"oldText": "a", "newText": "b"}]})),
+            ("edit_file", json!({"file_path": path, "old_string": "a", "new_string": "b"})),
+            ("write", json!({"path": path, "content": "b"})),
+            ("write_file", json!({"file_path": path, "content": "b"})),
+            ("grep", json!({"path": path, "pattern": "a"})),
+        ] {
+            let (found, done) = call(&house, tool, arguments).await;
+            assert!(!done && found.contains(part), "{tool} {path}: {found}");
+        }
+    }
+}
+
+#[tokio::test]
+async fn the_exact_name_is_meant_and_a_look_alike_only_where_it_is_alone() {
+    let house = House::new();
+    let put = |name: &str, content: &str| {
+        let path = house.work().join(name);
+        fs::create_dir_all(path.parent().unwrap()).unwrap();
+        fs::write(path, content).unwrap();
+    };
+    put("Screenshot at 3.00.00\u{202f}p.m..txt", "narrow");
+    put("a\u{a0}b.txt", "NBSP");
+    put("a b.txt", "SPACE");
+    put("it\u{2019}s.md", "curly");
+    put("cafe\u{301}.txt", "apart");
+    put("d\u{a0}e/f\u{2009}g", "deep");
+    put("q\u{a0}r", "one");
+    put("q\u{202f}r", "two");
+    for (path, output) in [
+        ("Screenshot at 3.00.00\u{202f}p.m..txt", "narrow"),
+        ("Screenshot at 3.00.00 p.m..txt", "narrow"),
+        ("a\u{a0}b.txt", "NBSP"),
+        ("a b.txt", "SPACE"),
+        ("it's.md", "curly"),
+        ("caf\u{e9}.txt", "apart"),
+        ("d e/f g", "deep"),
+        ("q\u{202f}r", "two"),
+        (r#""q\xc2\xa0r""#, "one"),
+    ] {
+        assert_eq!(read(&house, json!({"path": path})).await, (output.into(), true), "{path}");
+    }
+    let write = json!({"path": "q r", "content": "x"});
+    let edit = json!({"path": "q r", "edits": [{"oldText": "one", "newText": "x"}]});
+    for (tool, arguments) in [("read", json!({"path": "q r"})), ("write", write), ("edit", edit)] {
+        let (found, done) = call(&house, tool, arguments).await;
+        let names = r#"several names look the same: "q\xc2\xa0r", "q\xe2\x80\xafr"; give the exact one"#;
+        assert!(!done && found.contains(names), "{tool}: {found}");
+    }
+}
+
+#[tokio::test]
+async fn links_stay_and_their_targets_are_read_and_changed() {
+    let house = house(
+        "mkdir -p real/sub; echo old > real/sub/f; ln -s real middle; ln -s ../real/sub real/again; ln -s middle/again/f end; \
+         ln -s end chain; ln -s $PWD/real/sub/f absolute; ln real/sub/f other_name",
+    )
+    .await;
+    let ways = ["middle/sub/f", "middle/again/f", "end", "chain", "absolute", "./middle/../middle/sub/f", "other_name"];
+    for (round, path) in ways.iter().enumerate() {
+        let old = if round == 0 { "old".to_owned() } else { format!("{}", round - 1) };
+        let edit = json!({"path": path, "edits": [{"oldText": old, "newText": round.to_string()}]});
+        assert!(call(&house, "edit", edit).await.1, "{path}");
+        assert_eq!(read(&house, json!({"path": path})).await, (round.to_string(), true), "{path}");
+        assert_eq!(
+            call(&house, "grep", json!({"path": path, "pattern": "."})).await.0.split_once(": ").unwrap().1,
+            format!("{round}\n")
+        );
+    }
+    for link in ["middle", "real/again", "end", "chain", "absolute"] {
+        assert!(fs::symlink_metadata(house.work().join(link)).unwrap().is_symlink(), "{link}");
+    }
+    for name in ["real/sub/f", "other_name"] {
+        assert_eq!(fs::read_to_string(house.work().join(name)).unwrap(), "6\n", "{name}");
+    }
+}
+
+/// Bytes of a text in UTF-16 behind its mark.
+fn wide(text: &str, bytes: fn(u16) -> [u8; 2]) -> Vec<u8> {
+    format!("\u{feff}{text}").encode_utf16().flat_map(bytes).collect()
+}
+
+#[tokio::test]
+async fn what_is_shown_of_any_text_can_be_edited_and_no_other_byte_changes() {
+    let house = House::new();
+    let crlf = "[file uses CRLF line endings]";
+    let latin = "[some bytes are no UTF-8; their lines are shown as Windows-1252 (Latin-1)]";
+    let picture = "[control characters are shown as pictures, such as \u{241b} for ESC and \u{240d} for a lone CR; an edit names the characters themselves]";
+    let text = "one\r\ntw\u{f6} \u{201c}q\u{201d}\r\n";
+    let other = "one\r\ntw\u{f6}\r\nx \u{201c}q\u{201d}\r\n";
+    let shown = "one\ntw\u{f6} \u{201c}q\u{201d}\n";
+    for (name, content, output, (old, new), expected) in [
+        (
+            "UTF-16LE",
+            wide(text, u16::to_le_bytes),
+            format!("{shown}[the file is UTF-16LE; an edit keeps that]\n{crlf}"),
+            ("one\ntw\u{f6}", "one\ntw\u{f6}\nx"),
+            wide(other, u16::to_le_bytes),
+        ),
+        (
+            "UTF-16BE",
+            wide(text, u16::to_be_bytes),
+            format!("{shown}[the file is UTF-16BE; an edit keeps that]\n{crlf}"),
+            ("tw\u{f6}", "tw\u{f6}\nx"),
+            wide(other, u16::to_be_bytes),
+        ),
+        (
+            "half a unit",
+            [wide("a\n", u16::to_le_bytes), b"x".to_vec()].concat(),
+            "a\n\u{fffd}\n[the file is UTF-16LE; an edit keeps that]".into(),
+            ("a", "b"),
+            [wide("b\n", u16::to_le_bytes), b"x".to_vec()].concat(),
+        ),
+        (
+            "half a pair",
+            b"\xff\xfea\0\0\xd8b\0".to_vec(),
+            "a\u{fffd}b\n[the file is UTF-16LE; an edit keeps that]".into(),
+            ("b", "c"),
+            b"\xff\xfea\0\0\xd8c\0".to_vec(),
+        ),
+        (
+            "UTF-8 with a mark",
+            b"\xef\xbb\xbf# T\n".to_vec(),
+            "# T".into(),
+            ("# T", "# N"),
+            b"\xef\xbb\xbf# N\n".to_vec(),
+        ),
+        ("CRLF", b"a\r\nb\r\n".to_vec(), format!("a\nb\n{crlf}"), ("a\nb", "a\nx\nb"), b"a\r\nx\r\nb\r\n".to_vec()),
+        (
+            "lone CR",
+            b"a\rb\rc".to_vec(),
+            "a\nb\nc\n[file uses CR line endings]".into(),
+            ("a\nb", "a\nx\nb"),
+            b"a\rx\rb\rc".to_vec(),
+        ),
+        (
+            "mixed",
+            b"a\r\nb\nc\rd\n".to_vec(),
+            format!("a\nb\nc\u{240d}d\n[file uses CRLF and LF line endings]\n{picture}"),
+            ("a\nb", "a\nx\nb"),
+            b"a\r\nx\nb\nc\rd\n".to_vec(),
+        ),
+        (
+            "Latin-1",
+            b"// caf\xe9 \xa9\r\nx = 1\r\n".to_vec(),
+            format!("// caf\u{e9} \u{a9}\nx = 1\n{latin}\n{crlf}"),
+            ("caf\u{e9} \u{a9}\nx = 1", "caf\u{e9} \u{a9}\nx = \u{fc}"),
+            b"// caf\xe9 \xa9\r\nx = \xfc\r\n".to_vec(),
+        ),
+        (
+            "GBK",
+            b"\xd6\xd0\xce\xc4 x = 1\n".to_vec(),
+            format!("\u{d6}\u{d0}\u{ce}\u{c4} x = 1\n{latin}"),
+            ("x = 1", "x = 2"),
+            b"\xd6\xd0\xce\xc4 x = 2\n".to_vec(),
+        ),
+        (
+            "cut UTF-8",
+            b"abc\xe4\xb8".to_vec(),
+            format!("abc\u{e4}\u{b8}\n{latin}"),
+            ("abc", "x"),
+            b"x\xe4\xb8".to_vec(),
+        ),
+        (
+            "controls",
+            b"\x1b[31mred\x1b[0m\n".to_vec(),
+            format!("\u{241b}[31mred\u{241b}[0m\n{picture}"),
+            ("\u{1b}[31mred", "\u{1b}[32mred"),
+            b"\x1b[32mred\x1b[0m\n".to_vec(),
+        ),
+        (
+            "a NUL far behind",
+            [&b"a\n".repeat(5000)[..], b"\0b\n"].concat(),
+            String::new(),
+            ("b", "c"),
+            [&b"a\n".repeat(5000)[..], b"\0c\n"].concat(),
+        ),
+    ] {
+        fs::write(house.work().join("f"), content).unwrap();
+        let (found, done) = read(&house, json!({"path": "f"})).await;
+        assert!(done && (output.is_empty() || found == output), "{name}: {found}");
+        let (said, done) =
+            call(&house, "edit", json!({"path": "f", "edits": [{"oldText": old, "newText": new}]})).await;
+        assert!(done, "{name}: {said}");
+        let held = fs::read(house.work().join("f")).unwrap();
+        assert_eq!(held.escape_ascii().to_string(), expected.escape_ascii().to_string(), "{name}");
+    }
+}
+
+#[tokio::test]
+async fn text_that_cannot_be_shown_is_named_and_left_alone() {
+    let house = House::new();
+    let units = |text: &str, bytes: fn(u32) -> [u8; 4]| text.chars().flat_map(|c| bytes(c as u32)).collect::<Vec<_>>();
+    for (content, kind) in [
+        (wide("one\r\ntwo", u16::to_le_bytes)[2..].to_vec(), "text in UTF-16LE without a byte order mark, it seems"),
+        (wide("one\r\ntwo", u16::to_be_bytes)[2..].to_vec(), "text in UTF-16BE without a byte order mark, it seems"),
+        (units("\u{feff}one\n", u32::to_le_bytes), "text in UTF-32"),
+        (units("\u{feff}one\n", u32::to_be_bytes), "text in UTF-32"),
+        (b"one\0".to_vec(), "data"),
+        (b"\x89PNG\r\n\x1a\n\0one".to_vec(), "a PNG image"),
+    ] {
+        fs::write(house.work().join("f"), &content).unwrap();
+        let edit = json!({"path": "f", "edits": [{"oldText": "one", "newText": "1"}]});
+        for (tool, arguments) in [("read", json!({"path": "f"})), ("edit", edit)] {
+            let (found, done) = call(&house, tool, arguments).await;
+            assert!(!done && found.contains(&format!("f is a binary file ({kind}")), "{tool} {kind}: {found}");
+        }
+        let (found, _) = call(&house, "grep", json!({"path": "f", "pattern": "two"})).await;
+        assert!(found.contains("binary file"), "{kind}: {found}");
+        assert_eq!(fs::read(house.work().join("f")).unwrap(), content);
+    }
+}
+
+#[tokio::test]
+async fn a_line_of_a_hundred_megabytes_is_cut_found_and_left_alone() {
+    let house = house(
+        "head -c 50000000 /dev/zero | tr '\\0' x > f; printf needle >> f; head -c 50000000 /dev/zero | tr '\\0' y >> f",
+    )
+    .await;
+    let (found, done) = read(&house, json!({"path": "f"})).await;
+    assert!(done && found.len() < 52_000, "{}", found.len());
+    assert!(found.ends_with("[line 1 is 100.0 MB long; only its beginning is shown]"));
+    let (found, _) = read(&house, json!({"path": "f", "offset": 2})).await;
+    assert_eq!(found, "[offset 2 is past the end of f (1 line)]");
+    let (found, done) = call(&house, "grep", json!({"pattern": "needle"})).await;
+    assert!(done && found.contains("xneedley") && found.len() < 800, "{found}");
 }
 
 #[tokio::test]

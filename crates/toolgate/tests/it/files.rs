@@ -1,4 +1,5 @@
-//! The file tools where the system says no: as a user without rights, and on a full disk.
+//! The file tools where the system says no, as a user without rights and on a full disk; and where several edit one file: processes, and a
+//! model in one answer.
 
 use std::{
     fs::{self, File},
@@ -7,6 +8,8 @@ use std::{
         unix::{fs::PermissionsExt, process::CommandExt},
     },
     process::Command,
+    sync::atomic::{AtomicBool, Ordering},
+    thread,
 };
 
 use serde_json::{Value, json};
@@ -120,4 +123,82 @@ fn a_full_disk_leaves_the_old_file_whole() {
     assert_eq!(out.matches("no space is left on the filesystem (ENOSPC)").count(), 3, "{out} {error}");
     assert_eq!(out.matches("code 1").count(), 3, "{out}");
     assert!(out.ends_with("old\nold\nalone\none\nother\n"), "{out}");
+}
+
+/// Edits of one file by each of the processes that edit it at the same time.
+const EDITS: usize = 12;
+
+#[test]
+fn processes_that_edit_one_file_all_land_and_nobody_sees_half_of_it() {
+    let place = Place::new();
+    let file = place.work().join("f");
+    let long = "x".repeat(100_000);
+    let text = |one: usize, other: usize| format!("one {one}\n{long}\nother {other}\n");
+    fs::write(&file, text(0, 0)).unwrap();
+    std::os::unix::fs::symlink("f", place.work().join("link")).unwrap();
+    let is_over = AtomicBool::new(false);
+    thread::scope(|scope| {
+        let watch = scope.spawn(|| {
+            let mut seen = 0;
+            while !is_over.load(Ordering::SeqCst) {
+                let found = fs::read_to_string(&file).unwrap();
+                let is_whole = (0..=EDITS).any(|one| {
+                    found.starts_with(&format!("one {one}\n{long}\nother "))
+                        && (0..=EDITS).any(|other| found == text(one, other))
+                });
+                assert!(is_whole, "{} bytes", found.len());
+                seen += 1;
+            }
+            seen
+        });
+        let edit = |name: &'static str, path: &'static str| {
+            let place = &place;
+            move || {
+                for n in 0..EDITS {
+                    let (old, new) = (format!("{name} {n}\n"), format!("{name} {}\n", n + 1));
+                    let arguments = json!({"path": path, "edits": [{"oldText": old, "newText": new}]});
+                    let (code, out, err) = place.run(&["call", "edit", &arguments.to_string()]);
+                    assert_eq!(code, 0, "{out} {err}");
+                }
+            }
+        };
+        let (one, other) = (scope.spawn(edit("one", "f")), scope.spawn(edit("other", "link")));
+        let ends = [one.join(), other.join()];
+        is_over.store(true, Ordering::SeqCst);
+        assert!(ends.iter().all(Result::is_ok) && watch.join().unwrap() > 0);
+    });
+    assert_eq!(fs::read_to_string(&file).unwrap(), text(EDITS, EDITS));
+    assert_eq!(fs::read_dir(place.work()).unwrap().count(), 2, "no temporary file is left");
+}
+
+#[test]
+fn a_model_edits_a_file_twenty_times_in_one_answer_and_another_one_in_utf_16() {
+    let place = Place::new();
+    let wide = |text: &str| format!("\u{feff}{text}").encode_utf16().flat_map(u16::to_le_bytes).collect::<Vec<u8>>();
+    let mut lines: Vec<String> = (1..=5000).map(|line| format!("This is line number {line}\n")).collect();
+    fs::write(place.work().join("my.txt"), lines.concat()).unwrap();
+    fs::write(place.work().join("wide.txt"), wide("one\r\ntw\u{f6} \u{4e2d}\r\n")).unwrap();
+    let call =
+        |path: &str, old: &str, new: &str| json!(["edit", {"path": path, "edits": [{"oldText": old, "newText": new}]}]);
+    let mut calls = vec![call("wide.txt", "one\ntw\u{f6}", "one\n\u{1f600}\ntw\u{f6}")];
+    for n in 0..20 {
+        let new = if n % 2 == 0 { format!("{n}\n") } else { format!("{n} {}\n", "longer ".repeat(n)) };
+        calls.push(call("my.txt", &lines[n * 200], &new));
+        lines[n * 200] = new;
+    }
+    let script = place.script(&json!([{ "calls": calls }, { "text": "done" }]));
+    let run = ["run", "go", "--api", "script", "--model", &script, "--tools", "coding", "--approve", "allow-all"];
+    let (code, out, err) = place.run(&run);
+    assert_eq!(code, 0, "{out} {err}");
+    assert_eq!(fs::read_to_string(place.work().join("my.txt")).unwrap(), lines.concat());
+    let expected = wide("one\r\n\u{1f600}\r\ntw\u{f6} \u{4e2d}\r\n");
+    assert_eq!(fs::read(place.work().join("wide.txt")).unwrap(), expected);
+    let records = place.records();
+    let results: Vec<&Value> = records
+        .iter()
+        .map(|record| &record["payload"])
+        .filter(|payload| payload["type"] == "tool_call_output" && payload["stop_reason"] == "completed")
+        .collect();
+    assert_eq!(results.len(), 21, "each call has its result: {results:?}");
+    assert!(results.iter().all(|result| result["output"].as_str().unwrap().starts_with("Replaced 1 occurrence in")));
 }
