@@ -67,6 +67,8 @@ pub struct Setup {
     pub files: Arc<dyn Files>,
     /// What fetches; none where nothing comes from elsewhere.
     pub fetch: Option<Arc<dyn Fetch>>,
+    /// Whether the model sees images; a tool that reads anything shows one only then.
+    pub vision: bool,
     /// What commands run in.
     pub commands: CommandSetup,
     /// Programs that are asked about calls, in their order.
@@ -91,6 +93,7 @@ impl Setup {
             workspace,
             files,
             fetch: None,
+            vision: false,
             commands: CommandSetup::none(),
             hooks: Vec::new(),
             spills: None,
@@ -111,6 +114,7 @@ pub struct Environment {
     workspace: Arc<Workspace>,
     files: Arc<dyn Files>,
     fetch: Option<Arc<dyn Fetch>>,
+    vision: bool,
     seen: Arc<Seen>,
     notices: Arc<Notices>,
     spills: Option<SpillFolder>,
@@ -164,6 +168,7 @@ impl Environment {
             workspace: Arc::new(setup.workspace),
             files: setup.files,
             fetch: setup.fetch,
+            vision: setup.vision,
             seen: Arc::default(),
             notices,
             spills: setup.spills,
@@ -384,6 +389,7 @@ impl Environment {
             workspace: self.workspace.clone(),
             files: self.files.clone(),
             fetch: self.fetch.clone(),
+            vision: self.vision,
             seen: self.seen.clone(),
             notices: self.notices.clone(),
             commands: self.commands.clone(),

@@ -89,7 +89,9 @@ pub struct ToolContext {
     pub files: Arc<dyn Files>,
     /// What fetches, where anything does.
     pub fetch: Option<Arc<dyn Fetch>>,
-    /// What the session knows of them.
+    /// Whether the model sees images.
+    pub vision: bool,
+    /// What the session knows of files.
     pub seen: Arc<Seen>,
     /// Command sessions.
     pub commands: Arc<CommandSessions>,

@@ -79,6 +79,7 @@ pub(crate) fn environment(wish: Wish, recorded: &Recorded, surroundings: &Surrou
         commands,
         hooks: settings.hooks.iter().map(|configured| configured.hook(surroundings)).collect(),
         fetch: Some(Arc::new(HttpFetch::new())),
+        vision: wish.vision,
         files: Arc::new(LocalFiles::new(&wish.workspace, surroundings.home())),
         workspace: wish.workspace,
         spills: Some(SpillFolder::new(recorded.spill_folder())),

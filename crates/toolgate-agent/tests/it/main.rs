@@ -8,6 +8,7 @@ macro_rules! pixel {
     };
 }
 
+mod addresses;
 mod examples;
 mod histories;
 mod hooks;

@@ -17,7 +17,8 @@ use toolgate_agent::provider::{
 };
 use toolgate_core::message::ModelMessage;
 
-const KEY: &str = "sk-test-0123456789";
+/// What no text may show.
+pub const KEY: &str = "sk-test-0123456789";
 
 /// What the server sends for one request.
 #[derive(Clone)]

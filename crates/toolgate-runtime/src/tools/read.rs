@@ -1,4 +1,4 @@
-//! `read`: shows lines of a text file, whatever its size; and `read_file`, which numbers them.
+//! `read`: shows lines of a text file, whatever its size, or a picture where the model sees any; and `read_file`, which numbers them.
 
 use std::{ops::ControlFlow, sync::Arc};
 
@@ -19,6 +19,7 @@ use crate::{
         window::{self, Lines, Page, Window},
     },
     gate::Permit,
+    image::{ImageError, LONGEST_SIDE, Picture},
     output::Sink,
     tool::{CheckContext, Done, Limits, Tool, ToolContext, ToolError},
 };
@@ -117,6 +118,7 @@ impl Tool for Read {
             numbered: numbered || flag(permit.call().args(), "line_numbers"),
             files: cx.files.clone(),
             seen: cx.seen.clone(),
+            vision: cx.vision,
             out: cx.out.clone(),
             cancel: cx.cancel.clone(),
         };
@@ -161,6 +163,8 @@ struct Reading {
     numbered: bool,
     files: Arc<dyn Files>,
     seen: Arc<Seen>,
+    /// Whether the model sees images.
+    vision: bool,
     out: Arc<Sink>,
     cancel: CancellationToken,
 }
@@ -179,15 +183,26 @@ impl Reading {
             Err(error) => return Err(FileError::Refused { path: place.spelled.clone(), reason: reason(&error) }.into()),
         };
         match page {
-            Page::Binary { kind, length } => {
-                let size = length.map_or_else(String::new, |length| format!(", {}", size(length)));
-                Ok(Done::noted(
-                    StopReason::Failed,
-                    format!("[{} is a binary file ({kind}{size}); it is not shown]", place.spelled),
-                ))
-            }
+            Page::Binary { kind, length } => self.binary(permit, place, kind, length),
             Page::Lines(page) => Ok(self.show(place, *page)),
         }
+    }
+
+    /// A picture is shown to a model that sees any. Of everything else the model reads what it is.
+    fn binary(&self, permit: &Permit, place: &Place, kind: &str, length: Option<u64>) -> Result<Done, ToolError> {
+        let path = &place.spelled;
+        if self.vision {
+            match Picture::load(self.files.open(permit, place)?.as_mut(), length, LONGEST_SIDE) {
+                Ok(picture) => {
+                    self.out.write(picture.to_string().as_bytes());
+                    return Ok(Done { images: vec![picture], ..Done::default() });
+                }
+                Err(error @ ImageError::Damaged { .. }) => return Err(ToolError(format!("{path}: {error}"))),
+                Err(_) => {}
+            }
+        }
+        let size = length.map_or_else(String::new, |length| format!(", {}", size(length)));
+        Ok(Done::noted(StopReason::Failed, format!("[{path} is a binary file ({kind}{size}); it is not shown]")))
     }
 
     fn show(&self, place: &Place, page: Lines) -> Done {

@@ -218,6 +218,7 @@ impl House {
             session: "session-test".into(),
             registry,
             approver,
+            vision: false,
             commands,
             journal,
             files: Arc::new(LocalFiles::new(&workspace, home)),

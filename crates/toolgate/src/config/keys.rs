@@ -248,7 +248,7 @@ pub(crate) const KEYS: &[Key] = &[
         path: "permissions.allow",
         takes: "list of rules",
         default: "none",
-        means: "What may run without a question. A rule that cannot be read is dropped, with a note. Rules of all layers add up.",
+        means: "What may run without a question. A rule that cannot be read is dropped, with a note. Rules of all layers add up. An address that is private, of this machine or of its link is fetched only under a rule that names that very host, such as `WebFetch(domain:127.0.0.1)`.",
         example: "permissions:\n  allow:\n    - Bash(git status)\n    - Bash(cargo test *)\n",
         flag: Some("--allow"),
         variable: None,

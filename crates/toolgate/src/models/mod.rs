@@ -105,7 +105,12 @@ pub(crate) fn vision(
 ) -> Result<Option<Arc<dyn Provider>>, Failure> {
     let Some(ModelRef(id)) = settings.vision_model.as_ref().filter(|_| !sees) else { return Ok(None) };
     let asked = Asked { provider: Some(id.provider.clone()), model: Some(id.model.clone()), ..Asked::default() };
-    choose(&asked, settings, surroundings).map(|chosen| Some(chosen.provider))
+    let chosen = choose(&asked, settings, surroundings)?;
+    if !chosen.vision {
+        let what = format!("vision_model: {id} sees no images");
+        return Err(Failure::configuration(what).hint("name a model that does, or leave vision_model out"));
+    }
+    Ok(Some(chosen.provider))
 }
 
 /// The model that would be chosen, and why.
@@ -391,6 +396,16 @@ mod tests {
                 [&found.id.provider, &found.id.model, found.api.as_str(), &found.endpoint.base_url, key].join(" ");
             assert_eq!(line, wanted, "{asked:?}");
         }
+    }
+
+    #[test]
+    fn who_looks_at_images_for_another_sees_them() {
+        let (vars, id) =
+            (Surroundings::of(&[("MINE", "k")]), ModelId { provider: "mine".into(), model: "org/m".into() });
+        let settings = Settings { vision_model: Some(ModelRef(id)), ..settings() };
+        let refused = vision(false, &settings, &vars).err().map(|failure| failure.on_one_line()).unwrap_or_default();
+        assert!(refused.contains("vision_model: mine/org/m sees no images"), "{refused}");
+        assert!(vision(true, &settings, &vars).is_ok_and(|model| model.is_none()), "nobody has to look for it");
     }
 
     #[test]

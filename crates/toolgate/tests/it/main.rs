@@ -14,6 +14,7 @@ mod config;
 mod every_tool;
 mod files;
 mod guide;
+mod images;
 mod kill;
 mod pty;
 mod subagents;
