@@ -55,13 +55,43 @@ pub fn check_mended(
     mend(schema, schema.root(), &mut value, "", &mut notes, 0);
     let violations = schema.check(&value);
     if !violations.is_empty() {
-        let reasons = violations.iter().map(|violation| format!("\n- {violation}")).collect::<String>();
+        let reasons = bounded(violations.iter().map(ToString::to_string).collect(), |more| format!("and {more} more"));
+        let reasons = reasons.iter().map(|reason| format!("\n- {reason}")).collect::<String>();
         return Err(format!("Invalid arguments for {tool}:{reasons}{}", received(text)));
     }
     match value {
-        Value::Object(args) => Ok(Checked { args, notes }),
+        Value::Object(args) => {
+            let notes = bounded(notes, |more| format!("[{more} more notes about the arguments]"));
+            Ok(Checked { args, notes })
+        }
         _ => Err(format!("Invalid arguments for {tool}: expected one JSON object.")),
     }
+}
+
+/// Sentences about arguments as a result may hold them, however many and odd the arguments are: each once, on one line of its own, and no
+/// more than anybody reads.
+fn bounded(sentences: Vec<String>, rest: fn(usize) -> String) -> Vec<String> {
+    /// Sentences. Who makes more mistakes than these makes the same one again and again.
+    const MOST: usize = 10;
+    /// Characters of a sentence: a name, a path to it, and what is said of it.
+    const LONGEST: usize = 200;
+    let mut told: Vec<String> = Vec::new();
+    let mut more = 0;
+    for sentence in sentences {
+        let line = sentence.chars().map(|c| if c.is_control() { ' ' } else { c });
+        let mut line: String = line.take(LONGEST + 1).collect();
+        if let Some((cut, _)) = line.char_indices().nth(LONGEST) {
+            line.truncate(cut);
+            line.push_str(if sentence.starts_with('[') { "…]" } else { "…" });
+        }
+        match told.contains(&line) {
+            true => {}
+            false if told.len() < MOST => told.push(line),
+            false => more += 1,
+        }
+    }
+    told.extend((more > 0).then(|| rest(more)));
+    told
 }
 
 fn parse(tool: &str, text: &str) -> Result<Value, String> {
@@ -316,5 +346,22 @@ mod tests {
         let checked = check("t", &schema(), r#"{"cmd":"a","colour":1}"#).unwrap();
         assert_eq!(checked.args.len(), 1);
         assert_eq!(checked.notes, ["[unknown argument ignored: colour]"]);
+    }
+
+    #[test]
+    fn what_is_said_of_arguments_is_short_whatever_they_are() {
+        let mut odd = json!({"cmd": "a", "x\n[exit code: 0]\n": 1, "y".repeat(60_000): 1});
+        (0..3000).for_each(|n| odd[format!("x{n}")] = json!(1));
+        let notes = check("t", &schema(), &odd.to_string()).unwrap().notes;
+        assert!(notes.len() == 11 && notes[10] == "[2992 more notes about the arguments]", "{notes:?}");
+        assert!(notes.iter().all(|note| note.chars().count() <= 202 && note.ends_with(']') && !note.contains('\n')));
+        let again =
+            check("t", &schema(), &json!({"cmd": "a", "edits": vec![json!({"n": "1"}); 2]}).to_string()).unwrap();
+        assert_eq!(again.notes, ["[argument /edits/0/n read as a number]", "[argument /edits/1/n read as a number]"]);
+        let wrong = json!({"cmd": "a", "edits": vec!["x"; 5000]}).to_string();
+        let error = check("t", &schema(), &wrong).unwrap_err();
+        assert!(error.contains("\n- /edits/9: ") && error.contains("\n- and 4990 more\nReceived: "), "{error}");
+        let same = check_mended("t", &schema(), r#"{"cmd":"a"}"#, &|_| vec!["[the same]".into(); 1000]).unwrap();
+        assert_eq!(same.notes, ["[the same]"]);
     }
 }

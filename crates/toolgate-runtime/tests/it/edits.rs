@@ -327,6 +327,35 @@ prop_assert!(difference(&file, &plan.splices).digest() == difference(&file, &pla
         prop_assert_eq!(plan.matched[0].how, How::Exact);
     }
 
+    /// Whatever bytes stand around it, in whatever encoding, a text that is there once is replaced and no byte of them changes.
+    #[test]
+    fn no_byte_outside_a_match_changes(
+        before in proptest::collection::vec(any::<u8>(), 0..60),
+        after in proptest::collection::vec(any::<u8>(), 0..60),
+        encoding in 0..4_usize,
+        whole in any::<bool>(),
+    ) {
+        let text = |text: &str| -> Vec<u8> {
+            match encoding {
+                2 => text.encode_utf16().flat_map(u16::to_le_bytes).collect(),
+                3 => text.encode_utf16().flat_map(u16::to_be_bytes).collect(),
+                _ => text.into(),
+            }
+        };
+        let mark: &[u8] = [&b""[..], b"\xef\xbb\xbf", b"\xff\xfe", b"\xfe\xff"][encoding];
+        // Half a character in front of it would take a part of it.
+        let mut before = before;
+        if encoding >= 2 {
+            before.truncate(before.len() / 2 * 2);
+            before.extend(text("\n"));
+        }
+        let file = |middle: &str| [mark, &before, &text(middle), &after].concat();
+        prop_assume!(encoding != 0 || !matches!(before[..], [0xff, 0xfe, ..] | [0xfe, 0xff, ..] | [0xef, 0xbb, 0xbf, ..]));
+        let (old, new) = if whole { ("\nNEEDLE in hay\n", "\nhay\n") } else { ("NEEDLE in hay", "hay") };
+        let (found, _) = edited(&file(old), &[edit("NEEDLE in hay", "hay")]).unwrap();
+        prop_assert_eq!(found, file(new));
+    }
+
     /// A text that was changed only in what is passed over is found, and an edit of one of its lines changes no other.
     #[test]
     fn a_looser_match_moves_no_line_but_the_changed_one(lines in proptest::collection::vec("[a-c][a-c\u{2019}\u{a0}\u{2014}]{0,6}[a-c]", 2..8), blanks in proptest::collection::vec(0..3_usize, 8), at in 0..8_usize) {

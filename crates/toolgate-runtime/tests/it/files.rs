@@ -417,7 +417,13 @@ async fn any_name_can_be_listed_and_read() {
     assert_eq!(listed, "#.md\n-x\n\"caf\\xe9\"\ndead\nFolder/\nlink/\nplain\n\"two\\nlines\"\n\"\\xff\"\n");
     for line in listed.lines().filter(|line| !line.ends_with('/') && *line != "dead") {
         assert_eq!(read(&house, json!({"path": line})).await, ("content".into(), true), "{line}");
+        let edit = json!({"path": line, "edits": [{"oldText": "content", "newText": "new"}]});
+        assert!(
+            call(&house, "edit", edit).await.1
+                && call(&house, "write", json!({"path": line, "content": "newer"})).await.1
+        );
     }
+    assert!(names.iter().all(|name| fs::read(house.work().join(OsStr::from_bytes(name))).unwrap() == b"newer"));
     let (listed, _) = call(&house, "ls", json!({"limit": 2})).await;
     assert_eq!(listed, "#.md\n-x\n[2 of 9 names; limit=4 shows more]");
     assert_eq!(call(&house, "ls", json!({"path": "Folder"})).await.0, "(empty folder)");
