@@ -10,9 +10,15 @@ use std::{
 
 use serde_json::json;
 use tokio_util::sync::CancellationToken;
-use toolgate_core::outcome::StopReason;
+use toolgate_agent::runtime::BoxFuture;
+use toolgate_core::{
+    approval::{ApprovalKey, ApprovalMode, ApprovalRequest, Basis, Decision, Reply, Source, Withdrawn},
+    outcome::StopReason,
+    policy::Standing,
+};
+use toolgate_runtime::approver::Approver;
 
-use crate::images::{house, pixel};
+use crate::images::{house, house_of, pixel};
 
 /// Far below any limit of a call, far above what a busy machine needs to notice an interrupt.
 const PROMPTLY: Duration = Duration::from_secs(10);
@@ -195,6 +201,33 @@ async fn only_a_rule_that_names_a_host_opens_a_private_one() {
         let (output, _, images) = house.read(&format!("http://{host}:{port}/a.png")).await;
         assert_eq!(images == 1, opens, "{host} by {rules:?}: {output}");
         assert!(opens || output.contains("no public address; a rule `WebFetch(domain:"), "{host}: {output}");
+    }
+}
+
+/// Somebody who is asked for everything and says yes.
+struct Agreeable;
+
+impl Approver for Agreeable {
+    fn standing(&self) -> BoxFuture<'_, Standing> {
+        Box::pin(async { Standing { mode: ApprovalMode::AlwaysAsk, policy: Arc::default(), version: 1 } })
+    }
+
+    fn decide<'a>(&'a self, _request: &'a ApprovalRequest) -> BoxFuture<'a, Reply> {
+        let basis = Basis { source: Source::Person, rule: None, reason: "somebody said yes".into() };
+        Box::pin(async { Reply::Decided(Decision { allowed: true, basis, decider: Some("me".into()), note: None }) })
+    }
+
+    fn withdraw(&self, _key: &ApprovalKey, _why: Withdrawn) {}
+}
+
+#[tokio::test]
+async fn a_person_opens_a_private_host_where_its_own_letters_say_what_it_is() {
+    let port = server(vec![("/a.png", "200 OK\r\n", pixel())]);
+    let names = || vec![("looks.example.com", vec!["127.0.0.1"]), ("localhost", vec!["127.0.0.1"])];
+    for (host, opens) in [("127.0.0.1", true), ("localhost", true), ("looks.example.com", false)] {
+        let house = house_of(names(), Arc::new(Agreeable));
+        let (output, _, images) = house.read(&format!("http://{host}:{port}/a.png")).await;
+        assert_eq!(images == 1, opens, "{host}: {output}");
     }
 }
 

@@ -24,7 +24,7 @@ use toolgate_core::{
     tool::{Place, ToolCall},
 };
 use toolgate_runtime::{
-    approver::{OnAsk, Unattended},
+    approver::{Approver, OnAsk, Unattended},
     environment::{CallEnd, Environment, Setup},
     files::{Change, Containment, Entry, FileError, Files, Source, Visit, Walked, local::LocalFiles},
     gate::Permit,
@@ -74,6 +74,23 @@ fn house_with(
     let mut setup = Setup::new(Workspace::open(folder.path()).unwrap());
     let rules = rules.iter().map(|rule| Rule::parse(Tier::Allow, rule, "test").unwrap()).collect();
     setup.approver = Arc::new(Unattended::new(ApprovalMode::AllowAll, Policy { rules }, OnAsk::Deny));
+    set_up(setup, folder, names, vision)
+}
+
+/// The same with somebody else who decides.
+pub fn house_of(names: Vec<(&'static str, Vec<&'static str>)>, approver: Arc<dyn Approver>) -> House {
+    let folder = tempfile::tempdir().unwrap();
+    let mut setup = Setup::new(Workspace::open(folder.path()).unwrap());
+    setup.approver = approver;
+    set_up(setup, folder, names, None)
+}
+
+fn set_up(
+    mut setup: Setup,
+    folder: tempfile::TempDir,
+    names: Vec<(&'static str, Vec<&'static str>)>,
+    vision: Option<Arc<dyn Provider>>,
+) -> House {
     setup.fetch = Some(Arc::new(HttpFetch::resolving(Arc::new(Names(Mutex::new(names))))));
     setup.vision = vision.is_none();
     let tools = toolgate_runtime::tools::builtin().into_iter().chain(builtin(&Parts { vision, ..Parts::default() }));

@@ -3,6 +3,7 @@
 use serde_json::{Value, json};
 use toolgate_agent::provider::Api;
 use toolgate_core::message::ModelMessage;
+use toolgate_runtime::image::Picture;
 
 use crate::{
     provider::{call, message, result, user},
@@ -109,6 +110,18 @@ fn when_images_become_too_many_the_newest_are_shown_and_the_beginning_changes_se
             before = hidden;
         }
         assert_eq!((leaps, before), (2, 102), "{}", api.as_str());
+    }
+}
+
+#[test]
+fn however_many_images_there_are_none_is_larger_than_many_may_be() {
+    let history = many(25, &format!("data:image/png;base64,{WIDE}"));
+    for api in Api::ALL {
+        let sent = images(&Asked::of(api, "gemini-3-x").written(&history));
+        assert_eq!(sent.len(), 25, "{}", api.as_str());
+        for (_, data) in sent {
+            assert!(Picture::of_base64(&data).is_ok_and(|picture| picture.size() == (2000, 1)), "{}", api.as_str());
+        }
     }
 }
 

@@ -2,6 +2,7 @@
 
 use std::{
     io::Cursor,
+    panic::{AssertUnwindSafe, catch_unwind},
     sync::{Mutex, PoisonError},
 };
 
@@ -21,6 +22,15 @@ const QUALITY: u8 = 85;
 
 /// Decodes an image once. It stays as it is where every provider takes it so; else it is written anew: smaller, upright, standing still.
 pub(super) fn checked(kind: Kind, bytes: Vec<u8>, longest_side: u32) -> Result<Picture, String> {
+    guarded(|| looked_at(kind, bytes, longest_side)).unwrap_or_else(|| Err("the decoder broke down over it".into()))
+}
+
+/// What a decoder makes of bytes of others; nothing where it panics, for a history is read where nothing may be thrown.
+fn guarded<T>(work: impl FnOnce() -> T) -> Option<T> {
+    catch_unwind(AssertUnwindSafe(work)).ok()
+}
+
+fn looked_at(kind: Kind, bytes: Vec<u8>, longest_side: u32) -> Result<Picture, String> {
     let moves = is_animated(kind, &bytes);
     let (decoded, turned) = decoded(kind, &bytes).map_err(|error| error.to_string())?;
     let size = (decoded.width(), decoded.height());
@@ -28,10 +38,7 @@ pub(super) fn checked(kind: Kind, bytes: Vec<u8>, longest_side: u32) -> Result<P
     if fits && !turned && !moves {
         return Ok(Picture { kind, bytes, size, was: None, moved: false });
     }
-    let mut small = match fits {
-        true => decoded,
-        false => decoded.resize(longest_side.min(size.0), longest_side.min(size.1), FilterType::Triangle),
-    };
+    let mut small = if fits { decoded } else { within(decoded, longest_side) };
     loop {
         let (kind, bytes) = encoded(&small).map_err(|error| error.to_string())?;
         let now = (small.width(), small.height());
@@ -39,8 +46,20 @@ pub(super) fn checked(kind: Kind, bytes: Vec<u8>, longest_side: u32) -> Result<P
             return Ok(Picture { kind, bytes, size: now, was: (now != size).then_some(size), moved: moves });
         }
         // Noise does not shrink by itself.
-        small = small.resize((now.0 / 2).max(1), (now.1 / 2).max(1), FilterType::Triangle);
+        small = within(small, now.0.max(now.1) / 2);
     }
+}
+
+/// The picture with no side longer than this. The good filter holds a row of the old width for each row of the new height, at four times
+/// the bytes; what is far too large is first made roughly smaller, which takes no memory beside its result.
+fn within(mut image: DynamicImage, longest_side: u32) -> DynamicImage {
+    let (width, height) = (image.width(), image.height());
+    let bounds = |side: u32| (side.min(width), side.min(height));
+    let rough = longest_side.saturating_mul(2);
+    if width.max(height) > rough {
+        image = image.thumbnail(bounds(rough).0, bounds(rough).1);
+    }
+    image.resize(bounds(longest_side).0, bounds(longest_side).1, FilterType::Triangle)
 }
 
 /// The picture written anew as a PNG.
@@ -53,7 +72,7 @@ pub(super) fn as_png(picture: Picture) -> Result<Picture, String> {
 
 /// The size that an image's head says, in pixels.
 pub(super) fn size(kind: Kind, bytes: &[u8]) -> Option<(u32, u32)> {
-    ImageReader::with_format(Cursor::new(bytes), format(kind)).into_dimensions().ok()
+    guarded(|| ImageReader::with_format(Cursor::new(bytes), format(kind)).into_dimensions().ok())?
 }
 
 pub(super) fn format(kind: Kind) -> ImageFormat {

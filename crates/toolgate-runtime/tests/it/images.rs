@@ -73,6 +73,35 @@ fn a_picture_that_ends_anywhere_before_its_end_is_none() {
 }
 
 #[test]
+fn whatever_is_changed_in_a_picture_it_is_one_that_can_be_sent_or_none() {
+    let moving = ["moving.gif", "moving.webp"].into_iter();
+    let (mut passed, mut refused) = (0, 0);
+    for name in PICTURES.iter().map(|(name, _)| *name).chain(moving) {
+        let whole = file(name);
+        for (at, change) in (0..whole.len()).flat_map(|at| [0x01, 0x80, 0xff].map(|change| (at, change))) {
+            let mut bytes = whole.clone();
+            bytes[at] ^= change;
+            match picture(bytes) {
+                Ok(seen) => {
+                    let again = picture(seen.bytes().to_vec());
+                    assert!(
+                        again.is_ok_and(|again| again.size() == seen.size()),
+                        "{name} at {at} by {change:#x}: {seen}"
+                    );
+                    assert!(seen.size().0.max(seen.size().1) <= LONGEST_SIDE, "{name} at {at} by {change:#x}: {seen}");
+                    passed += 1;
+                }
+                Err(error) => {
+                    assert!(!error.to_string().contains("broke down"), "{name} at {at} by {change:#x}: {error}");
+                    refused += 1;
+                }
+            }
+        }
+    }
+    assert!(passed > 100 && refused > 1000, "{passed} passed, {refused} did not");
+}
+
+#[test]
 fn what_else_there_is_is_named() {
     let heic = b"\0\0\0\x18ftypheic\0\0\0\0mif1heic";
     for (what, bytes, kind) in [
