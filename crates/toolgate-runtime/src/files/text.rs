@@ -1,5 +1,7 @@
 //! What kind of text a file holds: its encoding and its line ends, told from its beginning; and how bytes become characters.
 
+use std::borrow::Cow;
+
 use encoding_rs::{Decoder, UTF_8, UTF_16BE, UTF_16LE, WINDOWS_1252};
 
 /// Bytes from the beginning in which a NUL says that a file is binary.
@@ -121,6 +123,27 @@ pub fn shown(bytes: &[u8]) -> (String, bool) {
     }
 }
 
+/// Bytes of a text that comes in pieces, as UTF-8: what is that stays, and any other byte is the character that it is shown as. Also says
+/// how many bytes at the end are left, since they begin a character that may go on.
+pub fn as_utf8(bytes: &[u8], ended: bool) -> (Cow<'_, [u8]>, usize) {
+    let Err(error) = std::str::from_utf8(bytes) else { return (Cow::Borrowed(bytes), 0) };
+    if error.error_len().is_none() && !ended {
+        return (Cow::Borrowed(&bytes[..error.valid_up_to()]), bytes.len() - error.valid_up_to());
+    }
+    let (mut text, mut at) = (Vec::with_capacity(bytes.len() + bytes.len() / 4), 0);
+    for part in bytes.utf8_chunks() {
+        let other = part.invalid();
+        text.extend_from_slice(part.valid().as_bytes());
+        at += part.valid().len() + other.len();
+        let goes_on = || std::str::from_utf8(other).is_err_and(|error| error.error_len().is_none());
+        if at == bytes.len() && !ended && goes_on() {
+            return (Cow::Owned(text), other.len());
+        }
+        text.extend_from_slice(WINDOWS_1252.decode_without_bom_handling(other).0.as_bytes());
+    }
+    (Cow::Owned(text), 0)
+}
+
 /// Control characters made visible, since nothing that a model reads may hold them: each by its picture, so that none is lost silently.
 pub fn pictured(text: &str) -> Option<String> {
     let is_hidden = |c: char| c.is_control() && c != '\t' && c != '\n';
@@ -177,6 +200,19 @@ mod tests {
     fn bytes_become_characters_and_controls_are_seen() {
         assert_eq!(shown(b"caf\xc3\xa9"), ("caf\u{e9}".into(), false));
         assert_eq!(shown(b"caf\xe9 \x93q\x94"), ("caf\u{e9} \u{201c}q\u{201d}".into(), true));
+        for (bytes, ended, text, left) in [
+            (&b"caf\xc3\xa9"[..], true, "caf\u{e9}", 0),
+            (b"caf\xe9 x", true, "caf\u{e9} x", 0),
+            (b"caf\xe9 \xc3\xa9 \x93q\x94", true, "caf\u{e9} \u{e9} \u{201c}q\u{201d}", 0),
+            (b"caf\xc3", false, "caf", 1),
+            (b"caf\xc3", true, "caf\u{c3}", 0),
+            (b"\xe9 \xe4\xb8", false, "\u{e9} ", 2),
+            (b"\xe4\xb8a", false, "\u{e4}\u{b8}a", 0),
+            (b"\xf0\x9f\x98", false, "", 3),
+        ] {
+            let (found, rest) = as_utf8(bytes, ended);
+            assert_eq!((std::str::from_utf8(&found).unwrap(), rest), (text, left), "{bytes:?}");
+        }
         assert_eq!(pictured("a\tb\n"), None);
         assert_eq!(pictured("a\rb\u{1b}[0m\u{7f}").unwrap(), "a\u{240d}b\u{241b}[0m\u{2421}");
     }

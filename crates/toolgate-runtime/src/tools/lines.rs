@@ -5,6 +5,7 @@
 //! search that is not wanted any more ends; [`Lines`] takes what matches.
 
 use std::{
+    borrow::Cow,
     cell::RefCell,
     io::{self, Read},
 };
@@ -26,7 +27,7 @@ const BEFORE: usize = 120;
 const OVERHEAD: usize = 32;
 
 /// Bytes of a file that are read at once; few files of source code are longer.
-const BEGINNING: usize = 64 * 1024;
+const PIECE: usize = 64 * 1024;
 
 /// Bytes after which a line that does not end is searched as if it did, so that no line has to be held whole. What would match across
 /// such a place is not found.
@@ -70,7 +71,7 @@ pub(super) struct Line {
 /// One searcher, with its buffers; each thread has its own.
 pub(super) struct Search {
     searcher: Searcher,
-    beginning: Box<[u8]>,
+    bytes: Box<[u8]>,
     aim: Aim,
 }
 
@@ -84,7 +85,7 @@ impl Search {
             .heap_limit(Some(HEAP))
             .binary_detection(if aim.binary { BinaryDetection::convert(0) } else { BinaryDetection::quit(0) })
             .build();
-        Self { searcher, beginning: vec![0; BEGINNING].into(), aim: aim.clone() }
+        Self { searcher, bytes: vec![0; PIECE].into(), aim: aim.clone() }
     }
 
     /// Searches a file. `wanted` is asked again and again; what is not wanted any more ends early, with what was found until then.
@@ -94,8 +95,8 @@ impl Search {
     pub(super) fn in_file(&mut self, source: Box<dyn Source>, wanted: &dyn Fn() -> bool) -> io::Result<InFile> {
         let seams = RefCell::new(Vec::new());
         let length = source.length();
-        let beginning = Beginning { bytes: &mut self.beginning, filled: 0, taken: 0 };
-        let feed = Feed { source, length, beginning, wanted, seams: &seams, since: 0, offset: 0, whole: false };
+        let piece = Piece { bytes: &mut self.bytes, filled: 0, begun: 0, text: None, taken: 0, is_last: false };
+        let feed = Feed { source, length, piece, wanted, seams: &seams, since: 0, offset: 0, whole: false };
         let mut lines = Lines { aim: &self.aim, seams: &seams, found: InFile::default() };
         self.searcher.search_reader(&self.aim.matcher, feed, &mut lines)?;
         Ok(lines.found)
@@ -106,7 +107,7 @@ impl Search {
 struct Feed<'a> {
     source: Box<dyn Source>,
     length: Option<u64>,
-    beginning: Beginning<'a>,
+    piece: Piece<'a>,
     wanted: &'a dyn Fn() -> bool,
     /// Where a line was ended that does not end: offsets of the line feeds that the file does not have.
     seams: &'a RefCell<Vec<u64>>,
@@ -117,31 +118,57 @@ struct Feed<'a> {
     whole: bool,
 }
 
-/// The first bytes of a file, read at once: the searcher asks for a few of them first, and most files hold no more.
-struct Beginning<'a> {
+/// Some bytes of a file, read at once and handed out as they are asked for: the searcher asks for a few of them first, and most files hold
+/// no more. What is searched is what would be shown, so bytes that are no UTF-8 are made the characters that they are shown as.
+struct Piece<'a> {
     bytes: &'a mut [u8],
     filled: usize,
+    /// Bytes at the end that begin a character; they wait for the next piece.
+    begun: usize,
+    /// The piece as UTF-8, where it is not that already.
+    text: Option<Vec<u8>>,
     taken: usize,
+    is_last: bool,
+}
+
+impl Piece<'_> {
+    fn rest(&self) -> &[u8] {
+        &self.text.as_deref().unwrap_or(&self.bytes[..self.filled - self.begun])[self.taken..]
+    }
 }
 
 impl Feed<'_> {
-    /// The next bytes of the file itself.
+    /// The next bytes of the file, as they are searched.
     fn next(&mut self, buffer: &mut [u8]) -> io::Result<usize> {
-        let Beginning { bytes, filled, taken } = &mut self.beginning;
-        if *filled == 0 {
-            *filled = self.source.read(bytes)?;
+        while self.piece.rest().is_empty() && !self.piece.is_last {
+            self.fill()?;
         }
-        if *taken < *filled {
-            let count = buffer.len().min(*filled - *taken);
-            buffer[..count].copy_from_slice(&bytes[*taken..*taken + count]);
-            *taken += count;
-            return Ok(count);
+        let rest = self.piece.rest();
+        let count = buffer.len().min(rest.len());
+        buffer[..count].copy_from_slice(&rest[..count]);
+        self.piece.taken += count;
+        Ok(count)
+    }
+
+    fn fill(&mut self) -> io::Result<()> {
+        let piece = &mut self.piece;
+        let is_first = piece.filled == 0;
+        piece.bytes.copy_within(piece.filled - piece.begun..piece.filled, 0);
+        let count = self.source.read(&mut piece.bytes[piece.begun..])?;
+        piece.filled = piece.begun + count;
+        // Where it was all there, the system need not be asked where it ends.
+        let is_all = is_first && count < piece.bytes.len() && self.length == Some(count as u64);
+        piece.is_last = count == 0 || is_all;
+        let bytes = &piece.bytes[..piece.filled];
+        if is_first {
+            self.whole = bytes.starts_with(b"\xff\xfe") || bytes.starts_with(b"\xfe\xff");
         }
-        // It was all there: the system need not be asked where it ends.
-        if *filled < bytes.len() && self.length == Some(*filled as u64) {
-            return Ok(0);
-        }
-        self.source.read(buffer)
+        // Of what is binary nothing is shown.
+        let is_raw = self.whole || memchr::memchr(0, bytes).is_some();
+        let (text, begun) = if is_raw { (Cow::Borrowed(bytes), 0) } else { text::as_utf8(bytes, piece.is_last) };
+        piece.text = if let Cow::Owned(text) = text { Some(text) } else { None };
+        (piece.begun, piece.taken) = (begun, 0);
+        Ok(())
     }
 }
 
@@ -159,9 +186,6 @@ impl Read for Feed<'_> {
         let room = if self.whole { buffer.len() } else { buffer.len().min(LONGEST - self.since) };
         let count = self.next(&mut buffer[..room])?;
         let read = &buffer[..count];
-        if self.offset == 0 {
-            self.whole = read.starts_with(b"\xff\xfe") || read.starts_with(b"\xfe\xff");
-        }
         self.offset += count as u64;
         self.since = memchr::memrchr(b'\n', read).map_or(self.since + count, |end| count - end - 1);
         Ok(count)
@@ -255,9 +279,10 @@ fn visible(bytes: &[u8]) -> String {
 mod tests {
     use super::*;
     use grep_regex::RegexMatcherBuilder;
+    use proptest::prelude::*;
 
     fn search(pattern: &str, context: usize, file: Vec<u8>) -> Vec<(u64, bool, String)> {
-        let matcher = RegexMatcherBuilder::new().crlf(true).build(pattern).unwrap();
+        let matcher = RegexMatcherBuilder::new().multi_line(true).crlf(true).build(pattern).unwrap();
         let aim = Aim { matcher, context, limit: 10, binary: false };
         let found = Search::new(&aim).in_file(Box::new(io::Cursor::new(file)), &|| true).unwrap();
         found.lines.into_iter().map(|line| (line.number, line.is_match, line.text)).collect()
@@ -275,6 +300,27 @@ mod tests {
         }
     }
 
+    proptest! {
+        /// Wherever pieces end, and however few bytes are asked for, what is searched is the file's text.
+        #[test]
+        fn a_file_is_searched_as_it_is_shown(
+            content in proptest::collection::vec(1..=255_u8, 0..200),
+            room in 4..40_usize,
+            asked in 1..50_usize,
+        ) {
+            prop_assume!(!content.starts_with(b"\xff\xfe") && !content.starts_with(b"\xfe\xff"));
+            let (seams, mut bytes) = (RefCell::default(), vec![0; room]);
+            let piece = Piece { bytes: &mut bytes, filled: 0, begun: 0, text: None, taken: 0, is_last: false };
+            let (source, length) = (Box::new(io::Cursor::new(content.clone())), Some(content.len() as u64));
+            let mut feed = Feed { source, length, piece, wanted: &|| true, seams: &seams, since: 0, offset: 0, whole: false };
+            let (mut found, mut buffer) = (Vec::new(), vec![0; asked]);
+            while let count @ 1.. = feed.read(&mut buffer).unwrap() {
+                found.extend_from_slice(&buffer[..count]);
+            }
+            prop_assert_eq!(found, text::as_utf8(&content, true).0.into_owned());
+        }
+    }
+
     #[test]
     fn a_long_line_is_shown_around_its_match() {
         let line = |front: usize, back: usize| format!("{}needle{}\n", "é".repeat(front), "ü".repeat(back));
@@ -289,7 +335,16 @@ mod tests {
 
     #[test]
     fn what_is_no_utf_8_is_shown_as_what_it_most_likely_is() {
-        assert_eq!(search("caf", 0, b"caf\xe9\r\n".to_vec())[0].2, "café");
+        for (pattern, file) in [
+            ("caf", &b"caf\xe9\r\n"[..]),
+            ("café", b"caf\xe9\n"),
+            ("^caf.$", b"caf\xe9\n"),
+            ("\\w{4}", b"caf\xe9"),
+            ("café", b"caf\xc3\xa9\n\xff"),
+        ] {
+            assert_eq!(search(pattern, 0, file.to_vec())[0].2, "café", "{pattern} {file:?}");
+        }
+        assert_eq!(search("é.*é", 0, b"\xe9 \xc3\xa9 \x93q\x94\n".to_vec())[0].2, "é é “q”");
         let utf_16: Vec<u8> = "\u{feff}a\nneedle\n".encode_utf16().flat_map(u16::to_le_bytes).collect();
         assert_eq!(search("needle", 1, utf_16)[1], (2, true, "needle".into()));
         assert_eq!(search("b", 0, b"\x1b[31mb\rc".to_vec())[0].2, "\u{241b}[31mb\u{240d}c");

@@ -346,7 +346,11 @@ async fn what_is_no_text_or_cannot_be_read_is_told() {
     table(
         &house,
         "grep",
-        &[(json!({"pattern": "del", "glob": "*.txt"}), "latin.txt:1: naïve nädel \u{241b}[31m\nwide.txt:2: nädel\n")],
+        &[
+            (json!({"pattern": "del", "glob": "*.txt"}), "latin.txt:1: naïve nädel \u{241b}[31m\nwide.txt:2: nädel\n"),
+            (json!({"pattern": "n.del"}), "latin.txt:1: naïve nädel \u{241b}[31m\nwide.txt:2: nädel\n[2 binary files were not searched: b.bin, c.bin]"),
+            (json!({"pattern": "NÄDEL", "ignoreCase": true, "path": "latin.txt"}), "latin.txt:1: naïve nädel \u{241b}[31m\n"),
+        ],
     )
     .await;
 }
