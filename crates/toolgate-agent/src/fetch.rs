@@ -104,10 +104,11 @@ impl HttpFetch {
         if let Some(private) = addresses.iter().find(|address| !is_public(address.ip()))
             && !covers_private(permit, host)
         {
-            let by = format!(
-                "{host} leads to {}, which is no public address; a rule `WebFetch(domain:{host})` would allow it",
-                private.ip()
-            );
+            let is = match literal(host) {
+                Some(_) => "is".to_owned(),
+                None => format!("leads to {}, which is", private.ip()),
+            };
+            let by = format!("{host} {is} no public address; a rule `WebFetch(domain:{host})` would allow it");
             return Err(FetchError::Blocked { effect: Effect::Connect(host.to_owned()), by });
         }
         let mut client = Client::builder()

@@ -13,6 +13,7 @@ use toolgate_core::{
 use toolgate_runtime::{
     external::{Declaration, ExternalTool},
     files::local::LocalFiles,
+    image::Picture,
     tool::{CheckContext, Tool},
     workspace::Workspace,
 };
@@ -65,6 +66,18 @@ async fn arguments_go_in_and_what_is_said_comes_out() {
             "data:image/png;base64,iVBORw0KGgoAAAANSUhEUgAAAAEAAAABCAYAAAAfFcSJAAAADUlEQVR4nGNgYGD4DwABBAEAX+XDSwAAAABJRU5ErkJggg=="
         ]
     );
+}
+
+#[tokio::test]
+async fn its_images_are_looked_at_as_those_of_any_tool() {
+    // A PNG of 2,400 by 1, and words in base64.
+    let wide = "iVBORw0KGgoAAAANSUhEUgAACWAAAAABCAAAAAB/FsqeAAAAGUlEQVR42u3BMQEAAADCoPVPbQlPoAAAuBoJYQABjeDCPgAAAABJRU5ErkJggg==";
+    let image = |data: &str| format!(r#"echo '{{"type":"image","data":"{data}","mime_type":"image/png"}}'; "#);
+    let output = said(script(&format!("{}{}{END}", image(wide), image("aGVsbG8=")))).await;
+    let [url] = output.images.as_slice() else { panic!("one image: {}", output.output) };
+    let (_, data) = url.split_once(";base64,").unwrap();
+    assert_eq!(Picture::of_base64(data).unwrap().size(), (2000, 1), "it is made smaller");
+    assert!(output.output.contains("an image was left out: Unsupported image type"), "{}", output.output);
 }
 
 #[tokio::test]
