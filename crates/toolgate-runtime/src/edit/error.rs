@@ -3,6 +3,7 @@
 use std::fmt::{self, Display, Formatter};
 
 use super::{How, indent::Unclear, near::Near, pieces::is_blank};
+use crate::files::names;
 
 /// Everything that is wrong with some edits, none of which was done.
 #[derive(Debug, Clone, PartialEq, Eq)]
@@ -225,7 +226,9 @@ pub(super) fn made_visible(line: &str) -> String {
             '\t' => shown.push('\u{2192}'),
             ' ' if at < start || at >= end => shown.push('\u{b7}'),
             ' ' => shown.push(' '),
-            c if is_blank(c) || super::pieces::is_invisible(c) => shown.push_str(&format!("<U+{:04X}>", c as u32)),
+            c if is_blank(c) || super::pieces::is_invisible(c) || names::is_invisible(c) => {
+                shown.push_str(&format!("<U+{:04X}>", c as u32))
+            }
             '\r' => shown.push('\u{240d}'),
             c if c.is_control() => shown.push_str(&format!("<U+{:04X}>", c as u32)),
             c => shown.push(c),

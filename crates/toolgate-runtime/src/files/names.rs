@@ -57,8 +57,8 @@ fn is_quoted(text: &str) -> bool {
 }
 
 /// Characters that turn the line around or take no room: a name with one of them looks like another name.
-fn is_invisible(c: char) -> bool {
-    matches!(c, '\u{200b}'..='\u{200f}' | '\u{202a}'..='\u{202e}' | '\u{2060}'..='\u{2069}' | '\u{feff}' | '\u{e0000}'..='\u{e007f}')
+pub(crate) fn is_invisible(c: char) -> bool {
+    matches!(c, '\u{ad}' | '\u{200b}'..='\u{200f}' | '\u{202a}'..='\u{202e}' | '\u{2060}'..='\u{2069}' | '\u{feff}' | '\u{e0000}'..='\u{e007f}')
 }
 
 fn quoted(bytes: &[u8], is_escaped: impl Fn(char) -> bool) -> String {

@@ -61,6 +61,18 @@ impl Encoding {
     }
 }
 
+/// The byte that ends a line: LF, unless the beginning of the text has only CR. A CR at its very end may be half of an end, where the text
+/// goes on.
+pub fn line_end(beginning: &[u8], encoding: Encoding, ended: bool) -> u8 {
+    let has = |wanted: u8, within: &[u8]| match encoding {
+        Encoding::Utf8 | Encoding::Utf8Marked => memchr::memchr(wanted, within).is_some(),
+        Encoding::Utf16Le => within.chunks_exact(2).any(|pair| pair == [wanted, 0]),
+        Encoding::Utf16Be => within.chunks_exact(2).any(|pair| pair == [0, wanted]),
+    };
+    let sure = if ended { beginning } else { &beginning[..beginning.len().saturating_sub(2)] };
+    if has(b'\r', sure) && !has(b'\n', beginning) { b'\r' } else { b'\n' }
+}
+
 /// Whether the beginning of a file is that of no text. Text in UTF-16 is full of NULs and says so at its beginning.
 pub fn is_binary(beginning: &[u8]) -> bool {
     let sample = &beginning[..beginning.len().min(SAMPLE)];

@@ -8,7 +8,7 @@ use toolgate_core::tool::Most;
 use super::{
     Source,
     seen::{Knowing, Known},
-    text::{Encoding, binary_kind, is_binary, pictured, shown},
+    text::{Encoding, binary_kind, is_binary, line_end, pictured, shown},
 };
 
 /// Bytes that are read at once.
@@ -101,7 +101,7 @@ pub fn read(source: &mut dyn Source, window: &Window, stop: &dyn Fn() -> bool) -
         return Ok(Page::Binary { kind: binary_kind(&chunk), length });
     }
     let encoding = Encoding::of(&chunk);
-    let mut scan = Scan::new(window, line_end(&chunk, encoding));
+    let mut scan = Scan::new(window, line_end(&chunk, encoding, chunk.len() < CHUNK));
     let mut decoder = encoding.decoder();
     let mut knowing = Knowing::default();
     let mut behind = 0;
@@ -162,16 +162,6 @@ fn decode(decoder: &mut Decoder, mut bytes: &[u8], last: bool, take: &mut dyn Fn
             return;
         }
     }
-}
-
-/// The byte that ends a line: LF, unless the beginning of the text has only CR.
-fn line_end(beginning: &[u8], encoding: Encoding) -> u8 {
-    let has = |wanted: u8| match encoding {
-        Encoding::Utf8 | Encoding::Utf8Marked => memchr::memchr(wanted, beginning).is_some(),
-        Encoding::Utf16Le => beginning.chunks_exact(2).any(|pair| pair == [wanted, 0]),
-        Encoding::Utf16Be => beginning.chunks_exact(2).any(|pair| pair == [0, wanted]),
-    };
-    if has(b'\r') && !has(b'\n') { b'\r' } else { b'\n' }
 }
 
 /// Goes over a text line by line and keeps those of the window.
@@ -405,6 +395,14 @@ mod tests {
             assert_eq!(page.lines, ["één", "zwei", "三"], "{content:?}");
             assert_eq!((page.total, page.counted), (3, true));
             assert_eq!((page.ends.crlf, page.ends.cr), (crlf, cr), "{content:?}");
+        }
+        // Where the beginning is all of one line, its CR is not taken for the end of that.
+        for length in [CHUNK - 2, CHUNK - 1, CHUNK] {
+            let wide: Vec<u8> = utf16(&format!("{}\r\nb\r\n", "x".repeat(length / 2)), [0xff, 0xfe]);
+            for content in [format!("{}\r\nb\r\n", "x".repeat(length)).into_bytes(), wide] {
+                let page = page(&content, &wanted(2, None));
+                assert_eq!((page.lines, page.ends.cr), (vec!["b".to_owned()], false), "{length}");
+            }
         }
         let latin = page(b"caf\xe9\nna\xefve \x93q\x94\n", &wanted(1, None));
         assert_eq!((latin.lines, latin.eight_bit), (vec!["café".into(), "naïve “q”".into()], true));

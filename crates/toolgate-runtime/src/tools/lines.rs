@@ -15,7 +15,10 @@ use grep_regex::RegexMatcher;
 use grep_searcher::{BinaryDetection, Searcher, SearcherBuilder, Sink, SinkContext, SinkMatch};
 
 use super::first::HELD;
-use crate::files::{Source, text};
+use crate::files::{
+    Source,
+    text::{self, Encoding},
+};
 
 /// Characters of a line that are shown (Pi's number).
 pub(super) const SHOWN: usize = 500;
@@ -96,7 +99,17 @@ impl Search {
         let seams = RefCell::new(Vec::new());
         let length = source.length();
         let piece = Piece { bytes: &mut self.bytes, filled: 0, begun: 0, text: None, taken: 0, is_last: false };
-        let feed = Feed { source, length, piece, wanted, seams: &seams, since: 0, offset: 0, whole: false };
+        let feed = Feed {
+            source,
+            length,
+            piece,
+            wanted,
+            seams: &seams,
+            since: 0,
+            offset: 0,
+            ends_with_cr: false,
+            whole: false,
+        };
         let mut lines = Lines { aim: &self.aim, seams: &seams, found: InFile::default() };
         self.searcher.search_reader(&self.aim.matcher, feed, &mut lines)?;
         Ok(lines.found)
@@ -114,6 +127,8 @@ struct Feed<'a> {
     /// Bytes since the last line feed, and since the beginning.
     since: usize,
     offset: u64,
+    /// Its lines end with CR alone; they are searched as if they ended as others do.
+    ends_with_cr: bool,
     /// It begins with a mark of an encoding in which a line feed is more than one byte: its lines are left alone.
     whole: bool,
 }
@@ -159,9 +174,13 @@ impl Feed<'_> {
         // Where it was all there, the system need not be asked where it ends.
         let is_all = is_first && count < piece.bytes.len() && self.length == Some(count as u64);
         piece.is_last = count == 0 || is_all;
-        let bytes = &piece.bytes[..piece.filled];
+        let bytes = &mut piece.bytes[..piece.filled];
         if is_first {
+            self.ends_with_cr = text::line_end(bytes, Encoding::Utf8, piece.is_last) == b'\r';
             self.whole = bytes.starts_with(b"\xff\xfe") || bytes.starts_with(b"\xfe\xff");
+        }
+        if self.ends_with_cr && !self.whole {
+            bytes.iter_mut().filter(|byte| **byte == b'\r').for_each(|byte| *byte = b'\n');
         }
         // Of what is binary nothing is shown.
         let is_raw = self.whole || memchr::memchr(0, bytes).is_some();
@@ -304,7 +323,7 @@ mod tests {
         /// Wherever pieces end, and however few bytes are asked for, what is searched is the file's text.
         #[test]
         fn a_file_is_searched_as_it_is_shown(
-            content in proptest::collection::vec(1..=255_u8, 0..200),
+            content in proptest::collection::vec(any::<u8>().prop_filter("no binary, and no CR", |byte| !matches!(byte, 0 | b'\r')), 0..200),
             room in 4..40_usize,
             asked in 1..50_usize,
         ) {
@@ -312,7 +331,7 @@ mod tests {
             let (seams, mut bytes) = (RefCell::default(), vec![0; room]);
             let piece = Piece { bytes: &mut bytes, filled: 0, begun: 0, text: None, taken: 0, is_last: false };
             let (source, length) = (Box::new(io::Cursor::new(content.clone())), Some(content.len() as u64));
-            let mut feed = Feed { source, length, piece, wanted: &|| true, seams: &seams, since: 0, offset: 0, whole: false };
+            let mut feed = Feed { source, length, piece, wanted: &|| true, seams: &seams, since: 0, offset: 0, ends_with_cr: false, whole: false };
             let (mut found, mut buffer) = (Vec::new(), vec![0; asked]);
             while let count @ 1.. = feed.read(&mut buffer).unwrap() {
                 found.extend_from_slice(&buffer[..count]);
@@ -347,6 +366,7 @@ mod tests {
         assert_eq!(search("é.*é", 0, b"\xe9 \xc3\xa9 \x93q\x94\n".to_vec())[0].2, "é é “q”");
         let utf_16: Vec<u8> = "\u{feff}a\nneedle\n".encode_utf16().flat_map(u16::to_le_bytes).collect();
         assert_eq!(search("needle", 1, utf_16)[1], (2, true, "needle".into()));
-        assert_eq!(search("b", 0, b"\x1b[31mb\rc".to_vec())[0].2, "\u{241b}[31mb\u{240d}c");
+        assert_eq!(search("^b$", 0, b"a\rb\rc".to_vec()), [(2, true, "b".into())]);
+        assert_eq!(search("b", 0, b"\x1b[31mb\rc\n".to_vec())[0].2, "\u{241b}[31mb\u{240d}c");
     }
 }

@@ -244,6 +244,8 @@ fn what_is_not_found_is_shown_what_comes_near() {
     for row in ["line 2", "-       | ····let y = 3;", "+     3 | →let y<U+00A0>= 2;"] {
         assert!(found.contains(row), "no {row:?} in {found}");
     }
+    let found = said("co\u{ad}op = value\n", "coop = value");
+    assert!(found.contains("+     1 | co<U+00AD>op = value"), "{found}");
     let found = near("fn  b() {");
     assert!(found.contains("-       | fn··b()·{") && found.contains("+     6 | fn·b()·{"), "{found}");
     assert!(near("something else altogether").ends_with("not in the file; read it again"));
