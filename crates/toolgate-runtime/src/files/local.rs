@@ -18,7 +18,8 @@ use rustix::{
 use toolgate_core::tool::Place;
 
 use super::{
-    Change, Containment, Entry, FileError, Files, Kind, Source, Visit, Walked, missing, reason, replace, resolve::Base,
+    Change, Containment, Entry, FileError, Files, Kind, Source, Visit, Walked, missing, reason, replace,
+    resolve::{Base, real},
     walk,
 };
 use crate::{gate::Permit, tool::ToolError, workspace::Workspace};
@@ -81,6 +82,10 @@ impl LocalFiles {
     fn told(&self, place: &Place, error: &io::Error) -> FileError {
         let path = place.spelled.clone();
         match error.raw_os_error() {
+            // What was no link when it was decided on is one now.
+            Some(libc::ENOENT | libc::ENOTDIR) if real(&place.real).is_none_or(|now| now != place.real) => {
+                FileError::Moved(path)
+            }
             Some(libc::ENOENT | libc::ENOTDIR) => {
                 FileError::Missing { hint: missing::hint(place, &self.base.root), path }
             }

@@ -3,7 +3,7 @@
 use std::{
     fs,
     os::unix::fs::{PermissionsExt, symlink},
-    path::PathBuf,
+    path::Path,
     sync::{Arc, Mutex},
 };
 
@@ -158,10 +158,9 @@ async fn somebody_elses_change_is_told_from_ones_own() {
     assert_eq!(held(&house, "a"), b"1\r\n4\r\n");
 }
 
-/// A person who says yes, and meanwhile somebody else changes the file.
+/// A person who says yes, and meanwhile something happens to the file.
 struct Meanwhile {
-    file: PathBuf,
-    becomes: &'static str,
+    happens: Box<dyn Fn() + Send + Sync>,
     shown: Mutex<String>,
 }
 
@@ -172,7 +171,7 @@ impl Approver for Meanwhile {
 
     fn decide<'a>(&'a self, request: &'a ApprovalRequest) -> BoxFuture<'a, Reply> {
         *self.shown.lock().unwrap() = request.preview.clone().unwrap_or_default();
-        fs::write(&self.file, self.becomes).unwrap();
+        (self.happens)();
         Box::pin(async { Reply::Decided(Decision::by_person(true, "ann", None)) })
     }
 
@@ -195,7 +194,11 @@ async fn what_a_person_saw_is_what_is_done() {
         let folder = tempfile::tempdir().unwrap();
         let file = folder.path().join("a");
         fs::write(&file, before).unwrap();
-        let approver = Arc::new(Meanwhile { file: file.clone(), becomes: meanwhile, shown: Mutex::default() });
+        let happens = Box::new({
+            let file = file.clone();
+            move || fs::write(&file, meanwhile).unwrap()
+        });
+        let approver = Arc::new(Meanwhile { happens, shown: Mutex::default() });
         let tools = builtin();
         let house = House::build(Plan { approver: Some(approver.clone()), tools, ..Plan::default() });
         let arguments = json!({"path": file, "edits": [{"oldText": "one", "newText": "1"}]});
@@ -205,6 +208,77 @@ async fn what_a_person_saw_is_what_is_done() {
             (shown, after)
         );
         assert!(said.contains(words) && done == words.starts_with("Replaced"), "{said}");
+    }
+}
+
+#[tokio::test]
+async fn what_happens_between_question_and_answer_is_told_and_nothing_is_written() {
+    let changed = "has changed since this was allowed";
+    // What happens in the folder of the file, the folder beside it being somebody else's; and what is said then.
+    let happenings: [(&str, fn(&Path), &str, &str); 8] = [
+        ("it is touched", |d| fs::write(d.join("a"), "one\n").unwrap(), "Replaced", "Overwrote"),
+        ("it is changed", |d| fs::write(d.join("a"), "one, two\n").unwrap(), changed, changed),
+        ("it is emptied", |d| fs::write(d.join("a"), "").unwrap(), "not in the file", changed),
+        ("it is removed", |d| fs::remove_file(d.join("a")).unwrap(), "does not exist", changed),
+        (
+            "a folder stands there",
+            |d| {
+                fs::remove_file(d.join("a")).unwrap();
+                fs::create_dir(d.join("a")).unwrap();
+            },
+            "is a folder",
+            "is a folder",
+        ),
+        (
+            "a pipe stands there",
+            |d| {
+                fs::remove_file(d.join("a")).unwrap();
+                rustix::fs::mknodat(rustix::fs::CWD, d.join("a"), rustix::fs::FileType::Fifo, 0o600.into(), 0).unwrap();
+            },
+            "is a named pipe",
+            "is a named pipe",
+        ),
+        (
+            "a link stands there",
+            |d| {
+                fs::remove_file(d.join("a")).unwrap();
+                symlink("../theirs/a", d.join("a")).unwrap();
+            },
+            "leads elsewhere",
+            "leads elsewhere",
+        ),
+        (
+            "the folder is a link",
+            |d| {
+                fs::rename(d, d.with_file_name("old")).unwrap();
+                symlink("theirs", d).unwrap();
+            },
+            "leads elsewhere",
+            "leads elsewhere",
+        ),
+    ];
+    for (what, happens, edited, written) in happenings {
+        for (tool, words) in [("edit", edited), ("write", written)] {
+            let folder = tempfile::tempdir().unwrap();
+            let (mine, theirs) = (folder.path().join("mine"), folder.path().join("theirs"));
+            for folder in [&mine, &theirs] {
+                fs::create_dir(folder).unwrap();
+                fs::write(folder.join("a"), "one\n").unwrap();
+            }
+            let arguments = match tool {
+                "edit" => one_edit(mine.join("a").to_str().unwrap(), "one", "1"),
+                _ => json!({"path": mine.join("a"), "content": "1\n"}),
+            };
+            let place = mine.clone();
+            let approver = Meanwhile { happens: Box::new(move || happens(&place)), shown: Mutex::default() };
+            let house = House::build(Plan { approver: Some(Arc::new(approver)), ..Plan::default() });
+            let (said, done) = call(&house, tool, arguments).await;
+            assert!(
+                said.contains(words) && done == ["Replaced", "Overwrote"].contains(&words),
+                "{what}, {tool}: {said}"
+            );
+            assert_eq!(fs::read_to_string(theirs.join("a")).unwrap(), "one\n", "{what}, {tool}");
+        }
     }
 }
 
