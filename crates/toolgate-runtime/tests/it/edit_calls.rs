@@ -211,11 +211,13 @@ async fn what_a_person_saw_is_what_is_done() {
     }
 }
 
+/// What happens in the folder of the file, the folder beside it being somebody else's; and what is said then of an edit and of a write.
+type Happening = (&'static str, fn(&Path), &'static str, &'static str);
+
 #[tokio::test]
 async fn what_happens_between_question_and_answer_is_told_and_nothing_is_written() {
     let changed = "has changed since this was allowed";
-    // What happens in the folder of the file, the folder beside it being somebody else's; and what is said then.
-    let happenings: [(&str, fn(&Path), &str, &str); 8] = [
+    let happenings: [Happening; 8] = [
         ("it is touched", |d| fs::write(d.join("a"), "one\n").unwrap(), "Replaced", "Overwrote"),
         ("it is changed", |d| fs::write(d.join("a"), "one, two\n").unwrap(), changed, changed),
         ("it is emptied", |d| fs::write(d.join("a"), "").unwrap(), "not in the file", changed),
