@@ -276,7 +276,7 @@ impl Files for LocalFiles {
     fn walk(&self, _permit: &Permit, place: &Place, visit: &Visit<'_>) -> Result<Walked, FileError> {
         has_content(place)?;
         let handle = self.handle(place)?;
-        walk::walk(&handle, place, &self.base.root, visit).map_err(|error| self.told(place, &error))
+        walk::walk(&handle, place, &self.base.root, visit)
     }
 
     fn containment(&self) -> Containment {

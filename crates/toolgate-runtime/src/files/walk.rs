@@ -24,11 +24,11 @@ use std::{
     thread,
 };
 
-use rustix::fs::{AtFlags, CWD, FileType, Mode, OFlags, RawDir, openat, statat};
+use rustix::fs::{AtFlags, CWD, FileType, Mode, OFlags, RawDir, fstat, openat, statat};
 use toolgate_core::tool::Place;
 
 use super::{
-    Found, Kind, Source, Step, Visit, Walked,
+    FileError, Found, Kind, Source, Step, Visit, Walked,
     ignored::{Layer, Rules},
     local::{is_without_content, kind, open_path, open_regular, opened},
     names, reason,
@@ -51,8 +51,9 @@ const IGNORE_FILE: u64 = 1024 * 1024;
 const EXAMPLES: usize = 3;
 
 /// Walks what a handle stands for. `workspace` is how far up ignore files are looked for where there is no repository.
-pub(super) fn walk(handle: &OwnedFd, place: &Place, workspace: &Path, visit: &Visit<'_>) -> io::Result<Walked> {
-    let found = kind(FileType::from_raw_mode(rustix::fs::fstat(handle)?.st_mode));
+pub(super) fn walk(handle: &OwnedFd, place: &Place, workspace: &Path, visit: &Visit<'_>) -> Result<Walked, FileError> {
+    let found = fstat(handle).map_err(|error| refused(place, reason(&error.into())))?;
+    let found = kind(FileType::from_raw_mode(found.st_mode));
     let walk = Walk {
         root: handle.as_fd(),
         visit,
@@ -64,7 +65,7 @@ pub(super) fn walk(handle: &OwnedFd, place: &Place, workspace: &Path, visit: &Vi
     if found != Kind::Folder {
         let open = || open_regular(handle)?.map_err(|_| io::Error::from(io::ErrorKind::InvalidInput));
         walk.shown(b"", found, &open);
-        return Ok(walk.end(place));
+        return walk.end(place);
     }
     let (above, layer) = above(place, workspace);
     walk.lock().waiting.push(Task { path: Vec::new(), layer, rest: None });
@@ -76,7 +77,7 @@ pub(super) fn walk(handle: &OwnedFd, place: &Place, workspace: &Path, visit: &Vi
         }
         walk.work(&above);
     });
-    Ok(walk.end(place))
+    walk.end(place)
 }
 
 struct Walk<'a> {
@@ -256,16 +257,22 @@ impl Walk<'_> {
         self.stack.lock().unwrap_or_else(PoisonError::into_inner)
     }
 
-    fn end(self, place: &Place) -> Walked {
-        let (unreadable, first) = self.unreadable.into_inner().unwrap_or_else(PoisonError::into_inner);
-        let name = |path: &[u8]| match path {
-            b"" if place.spelled.is_empty() => ".".into(),
-            b"" => place.spelled.clone(),
-            path => names::shown(OsStr::from_bytes(path)),
-        };
-        let examples = first.iter().map(|(path, reason)| format!("{}: {reason}", name(path))).collect();
-        Walked { unreadable, examples, ignored: self.ignored.into_inner() }
+    fn end(self, place: &Place) -> Result<Walked, FileError> {
+        let (unreadable, mut first) = self.unreadable.into_inner().unwrap_or_else(PoisonError::into_inner);
+        // Of a place that cannot be read itself nothing can be said.
+        if let Some(reason) = first.remove(&b""[..]) {
+            return Err(refused(place, reason));
+        }
+        let example =
+            |(path, reason): (&Vec<u8>, &String)| format!("{}: {reason}", names::shown(OsStr::from_bytes(path)));
+        let examples = first.iter().map(example).collect();
+        Ok(Walked { unreadable, examples, ignored: self.ignored.into_inner() })
     }
+}
+
+fn refused(place: &Place, reason: String) -> FileError {
+    let path = if place.spelled.is_empty() { "." } else { &place.spelled };
+    FileError::Refused { path: path.to_owned(), reason }
 }
 
 /// A thread that has a task. When the last one is done, also by a panic, and nothing waits, the walk is over.

@@ -7,10 +7,14 @@ use std::{
 };
 
 use serde_json::{Value, json};
-use toolgate_core::outcome::StopReason;
-use toolgate_runtime::environment::CallEnd;
+use toolgate_core::{config::ToolDefinition, outcome::StopReason};
+use toolgate_runtime::{
+    environment::CallEnd,
+    registry::{Registry, named},
+    tools::builtin,
+};
 
-use crate::support::House;
+use crate::support::{House, Plan};
 
 /// A house whose files are what the shell line makes.
 async fn house(setup: &str) -> House {
@@ -33,7 +37,7 @@ async fn read(house: &House, arguments: Value) -> (String, bool) {
 #[tokio::test]
 async fn read_shows_windows_and_says_how_to_go_on() {
     let house = house(
-        "seq 100 > s; seq 2500 > long; : > empty; printf 'one\\ntwo' > open; yes 'x' | head -3 | tr -d '\\n' > x",
+        "seq 100 > s; seq 2500 > long; seq 2000 > just; yes $(printf 'x%.0s' $(seq 200)) | head -500 > wide; : > empty; printf 'one\\ntwo' > open; yes 'x' | head -3 | tr -d '\\n' > x",
     )
     .await;
     for (arguments, output, completed) in [
@@ -67,6 +71,14 @@ async fn read_shows_windows_and_says_how_to_go_on() {
         "{}",
         &found[found.len() - 90..]
     );
+    let (found, _) = read(&house, json!({"path": "just"})).await;
+    assert!(found.ends_with("\n1999\n2000"), "what just fits is all there is to say");
+    let (found, _) = read(&house, json!({"path": "wide"})).await;
+    assert!(
+        found.ends_with("x\n[lines 1-254 of 500 (the most for one answer); 246 more lines; go on with offset 255]"),
+        "{}",
+        &found[found.len() - 90..]
+    );
     for wrong in [
         json!({"path": "s", "limit": 0}),
         json!({"path": "s", "offset": 0}),
@@ -76,6 +88,45 @@ async fn read_shows_windows_and_says_how_to_go_on() {
         let (found, done) = read(&house, wrong.clone()).await;
         assert!(!done && found.contains("Invalid arguments for read"), "{wrong}: {found}");
     }
+}
+
+#[tokio::test]
+async fn how_to_go_on_is_said_whatever_the_bound_and_the_size() {
+    let small = |name: &str| {
+        let (tools, mut registry) = (builtin(), Registry::default());
+        let (tool, form) = named(&tools, name).unwrap();
+        let entry: ToolDefinition = serde_json::from_value(json!({"name": name, "maxOutputLength": 40})).unwrap();
+        registry.add_as(tool.clone(), entry.applied_to(form).unwrap()).unwrap();
+        House::build(Plan { registry: Some(registry), ..Plan::default() })
+    };
+    for (name, path, shown) in [("read", "path", "0\n1\n2\n"), ("read_file", "file_path", "     1\t0\n     2\t1\n")] {
+        let house = small(name);
+        fs::write(house.work().join("f"), (0..100).map(|line| format!("{line}\n")).collect::<String>()).unwrap();
+        let (mut next, mut lines) = (1, 0);
+        while next <= 100 {
+            let (found, done) = call(&house, name, json!({path: "f", "offset": next})).await;
+            assert!(done && (next > 1 || found.starts_with(shown)), "{found}");
+            let Some((text, note)) = found.rsplit_once("\n[lines ") else {
+                lines += found.lines().count();
+                break;
+            };
+            assert!(text.len() <= 40, "{found}");
+            lines += text.lines().count();
+            let (_, offset) = note.rsplit_once("go on with offset ").unwrap();
+            next = offset.trim_end_matches(']').parse().unwrap();
+            assert_eq!(lines + 1, next, "{found}");
+        }
+        assert_eq!(lines, 100, "{name}: every line is shown once");
+    }
+    // Lines far behind the window are not counted, and a window stands as far behind as anybody likes.
+    let house = house("seq 3000000 > many; seq 1000000 | head -c -1 > open").await;
+    let (found, _) = read(&house, json!({"path": "many", "limit": 1})).await;
+    assert!(found.starts_with("1\n[lines 1-1 of more than 1") && found.ends_with("; go on with offset 2]"), "{found}");
+    for (path, offset, output) in [("many", 2_999_999, "2999999\n3000000"), ("open", 1_000_000, "1000000")] {
+        assert_eq!(read(&house, json!({"path": path, "offset": offset})).await, (output.into(), true));
+    }
+    let (found, _) = read(&house, json!({"path": "open", "offset": 2_000_000})).await;
+    assert_eq!(found, "[offset 2000000 is past the end of open (1000000 lines)]");
 }
 
 /// Notes of the check stand behind the output; here they are wanted in front.

@@ -72,6 +72,10 @@ fn place() -> Place {
     place
 }
 
+fn one_edit(path: &str) -> Value {
+    json!({"path": path, "edits": [{"oldText": "old", "newText": "new"}]})
+}
+
 #[test]
 fn what_a_user_may_not_do_is_said_and_nothing_is_damaged() {
     let place = place();
@@ -80,6 +84,12 @@ fn what_a_user_may_not_do_is_said_and_nothing_is_damaged() {
         ("write", json!({"path": "closed/new", "content": "new"}), "closed/new: permission denied (EACCES)"),
         ("write", json!({"path": "locked/in", "content": "new"}), "permission denied (EACCES)"),
         ("write", json!({"path": "/proc/version", "content": "new"}), "permission denied (EACCES)"),
+        ("edit", one_edit("readonly"), "readonly: permission denied (EACCES)"),
+        ("edit", one_edit("secret"), "secret: permission denied (EACCES)"),
+        ("edit", one_edit("locked/in"), "permission denied (EACCES)"),
+        ("grep", json!({"path": "secret", "pattern": "old"}), "secret: permission denied (EACCES)"),
+        ("grep", json!({"path": "locked", "pattern": "old"}), "locked: permission denied (EACCES)"),
+        ("find", json!({"path": "locked", "pattern": "*"}), "locked: permission denied (EACCES)"),
         ("read", json!({"path": "secret"}), "secret: permission denied (EACCES)"),
         ("read", json!({"path": "locked/in"}), "permission denied (EACCES)"),
         ("ls", json!({"path": "locked"}), "permission denied (EACCES)"),
@@ -94,8 +104,10 @@ fn what_a_user_may_not_do_is_said_and_nothing_is_damaged() {
         assert_eq!(fs::read_to_string(place.work().join(path)).unwrap(), "old\n", "{path}");
     }
     // The folder takes no new names, but the file itself may be written: as any other program would.
-    assert_eq!(call(&place, "write", &json!({"path": "closed/open_file", "content": "new\n"})).0, 0);
+    assert_eq!(call(&place, "edit", &one_edit("closed/open_file")).0, 0);
     assert_eq!(fs::read_to_string(place.work().join("closed/open_file")).unwrap(), "new\n");
+    assert_eq!(call(&place, "write", &json!({"path": "closed/open_file", "content": "newer\n"})).0, 0);
+    assert_eq!(fs::read_to_string(place.work().join("closed/open_file")).unwrap(), "newer\n");
     fs::set_permissions(place.work().join("closed"), fs::Permissions::from_mode(0o755)).unwrap();
 }
 
