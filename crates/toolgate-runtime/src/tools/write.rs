@@ -15,6 +15,7 @@ use crate::{
     files::{
         FileError, Files, Source, Update, blocking, reason,
         seen::{self, Known, Seen},
+        text::{Encoding, binary_kind, is_binary, shown},
     },
     gate::Permit,
     tool::{CheckContext, Done, Tool, ToolContext, ToolError},
@@ -117,11 +118,11 @@ fn write(
     seen.change(&place.real, |expect| {
         files.update(permit, place, &mut |source| {
             let existed = source.is_some();
+            // As far as it was read, it is looked at; beyond what can be compared, no further.
+            let most = if seen.known_bytes(&place.real).is_some() { seen::MOST_BYTES } else { MOST_COMPARED };
             let old = match source {
                 None => Vec::new(),
                 Some(source) => {
-                    // As far as it was read, it is looked at; beyond what can be compared, no further.
-                    let most = if seen.known_bytes(&place.real).is_some() { seen::MOST_BYTES } else { MOST_COMPARED };
                     let read = beginning(source, most);
                     read.map_err(|error| FileError::Refused { path: path.clone(), reason: reason(&error) })?
                 }
@@ -146,12 +147,33 @@ fn write(
                 Some(diff) => said.push_str(&format!("\n{} (too many to show)", diff.summary())),
                 None => {}
             }
-            note = kept.then(|| "[the file's CRLF line endings were kept]".to_owned());
+            let kept = kept.then(|| "[the file's CRLF line endings were kept]".to_owned());
+            let notes: Vec<String> = kept.into_iter().chain(lost(&old, &content)).collect();
+            note = (!notes.is_empty()).then(|| notes.join("\n"));
             expect(Known::of([&content[..]]));
-            Ok(if existed && old == content { Update::Keep } else { Update::Whole(content) })
+            Ok(if existed && old.len() <= most && old == content { Update::Keep } else { Update::Whole(content) })
         })
     })?;
     Ok((said, note))
+}
+
+/// What a file was that its new content is not. A program that reads it may need that, and no difference of lines shows it.
+fn lost(old: &[u8], content: &[u8]) -> Option<String> {
+    if is_binary(old) {
+        return Some(format!("[the file was binary ({}); it is text now]", binary_kind(old)));
+    }
+    match (Encoding::of(old), Encoding::of(content)) {
+        (Encoding::Utf8Marked, Encoding::Utf8) => Some(
+            "[the file began with a byte order mark, and its new content does not; begin it with U+FEFF to keep one]"
+                .into(),
+        ),
+        (Encoding::Utf8, _) => {
+            let (_, is_eight_bit) = shown(old);
+            (is_eight_bit && !content.is_ascii())
+                .then(|| "[some bytes of the file were no UTF-8 (Windows-1252, it seems); it is UTF-8 now]".into())
+        }
+        (was, _) => was.name().map(|name| format!("[the file was {name}; it is UTF-8 now]")),
+    }
 }
 
 /// The first bytes of a file, and one more where there are more.

@@ -569,6 +569,53 @@ async fn write_keeps_what_belongs_to_the_file() {
 }
 
 #[tokio::test]
+async fn the_beginning_of_a_file_is_another_content_however_long_both_are() {
+    let house = House::new();
+    let old = "x".repeat(9 * 1024 * 1024);
+    for (length, is_read) in [(1 << 20, false), ((1 << 20) + 1, false), ((1 << 20) + 2, false), ((8 << 20) + 1, true)] {
+        let path = house.work().join(length.to_string());
+        fs::write(&path, &old).unwrap();
+        if is_read {
+            read(&house, json!({"path": path})).await;
+        }
+        let (said, done) = call(&house, "write", json!({"path": path, "content": &old[..length]})).await;
+        assert!(done && fs::metadata(&path).unwrap().len() == length as u64, "{length}: {said}");
+    }
+}
+
+#[tokio::test]
+async fn what_a_file_no_longer_is_is_said() {
+    let was_wide = |name: &str| format!("[the file was {name}; it is UTF-8 now]");
+    let kept = "[the file's CRLF line endings were kept]";
+    for (old, content, note) in [
+        (wide("one\n", u16::to_le_bytes), "two\n", was_wide("UTF-16LE")),
+        (wide("one\n", u16::to_be_bytes), "two\n", was_wide("UTF-16BE")),
+        (
+            b"\xef\xbb\xbfone\r\n".to_vec(),
+            "two\n",
+            format!(
+                "{kept}\n[the file began with a byte order mark, and its new content does not; begin it with U+FEFF to keep one]"
+            ),
+        ),
+        (b"\xef\xbb\xbfone\n".to_vec(), "\u{feff}two\n", String::new()),
+        (
+            b"caf\xe9\n".to_vec(),
+            "caf\u{e9}\n",
+            "[some bytes of the file were no UTF-8 (Windows-1252, it seems); it is UTF-8 now]".into(),
+        ),
+        (b"caf\xe9\n".to_vec(), "coffee\n", String::new()),
+        (b"\x7fELF\0".to_vec(), "two\n", "[the file was binary (a program (ELF)); it is text now]".into()),
+        (b"one\n".to_vec(), "\u{e9}\n", String::new()),
+        (Vec::new(), "\u{e9}\n", String::new()),
+    ] {
+        let house = House::new();
+        fs::write(house.work().join("f"), &old).unwrap();
+        let (said, done) = call(&house, "write", json!({"path": "f", "content": content})).await;
+        assert!(done && said.ends_with(&note) && (!note.is_empty() || !said.contains("the file")), "{old:?}: {said}");
+    }
+}
+
+#[tokio::test]
 async fn a_change_by_somebody_else_is_told_by_content() {
     let house = house("echo one > a").await;
     let write = async |content: &str| call(&house, "write", json!({"path": "a", "content": content})).await;
