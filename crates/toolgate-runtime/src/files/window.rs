@@ -19,7 +19,7 @@ const CHUNK: usize = 64 * 1024;
 const COUNTED_BEHIND: u64 = 8 * 1024 * 1024;
 
 /// Bytes that are read of a file that is made while it is read: some never end.
-const MOST_UNSIZED: u64 = 8 * 1024 * 1024;
+pub(crate) const MOST_UNSIZED: u64 = 8 * 1024 * 1024;
 
 /// What is wanted.
 #[derive(Debug, Clone, Copy)]

@@ -18,6 +18,7 @@ use super::first::HELD;
 use crate::files::{
     Source,
     text::{self, Encoding},
+    window::MOST_UNSIZED,
 };
 
 /// Characters of a line that are shown (Pi's number).
@@ -97,19 +98,10 @@ impl Search {
     /// When it cannot be read.
     pub(super) fn in_file(&mut self, source: Box<dyn Source>, wanted: &dyn Fn() -> bool) -> io::Result<InFile> {
         let seams = RefCell::new(Vec::new());
-        let length = source.length();
+        let left = source.length().unwrap_or(MOST_UNSIZED);
         let piece = Piece { bytes: &mut self.bytes, filled: 0, begun: 0, text: None, taken: 0, is_last: false };
-        let feed = Feed {
-            source,
-            length,
-            piece,
-            wanted,
-            seams: &seams,
-            since: 0,
-            offset: 0,
-            ends_with_cr: false,
-            whole: false,
-        };
+        let feed =
+            Feed { source, left, piece, wanted, seams: &seams, since: 0, offset: 0, ends_with_cr: false, whole: false };
         let mut lines = Lines { aim: &self.aim, seams: &seams, found: InFile::default() };
         self.searcher.search_reader(&self.aim.matcher, feed, &mut lines)?;
         Ok(lines.found)
@@ -119,7 +111,8 @@ impl Search {
 /// A file on its way into the searcher.
 struct Feed<'a> {
     source: Box<dyn Source>,
-    length: Option<u64>,
+    /// Bytes that it still had when it was opened. A file that grows faster than it is read comes to an end too.
+    left: u64,
     piece: Piece<'a>,
     wanted: &'a dyn Fn() -> bool,
     /// Where a line was ended that does not end: offsets of the line feeds that the file does not have.
@@ -169,11 +162,12 @@ impl Feed<'_> {
         let piece = &mut self.piece;
         let is_first = piece.filled == 0;
         piece.bytes.copy_within(piece.filled - piece.begun..piece.filled, 0);
-        let count = self.source.read(&mut piece.bytes[piece.begun..])?;
+        let room = (piece.bytes.len() - piece.begun).min(usize::try_from(self.left).unwrap_or(usize::MAX));
+        let count = self.source.read(&mut piece.bytes[piece.begun..piece.begun + room])?;
         piece.filled = piece.begun + count;
+        self.left -= count as u64;
         // Where it was all there, the system need not be asked where it ends.
-        let is_all = is_first && count < piece.bytes.len() && self.length == Some(count as u64);
-        piece.is_last = count == 0 || is_all;
+        piece.is_last = count == 0 || self.left == 0;
         let bytes = &mut piece.bytes[..piece.filled];
         if is_first {
             self.ends_with_cr = text::line_end(bytes, Encoding::Utf8, piece.is_last) == b'\r';
@@ -330,13 +324,51 @@ mod tests {
             prop_assume!(!content.starts_with(b"\xff\xfe") && !content.starts_with(b"\xfe\xff"));
             let (seams, mut bytes) = (RefCell::default(), vec![0; room]);
             let piece = Piece { bytes: &mut bytes, filled: 0, begun: 0, text: None, taken: 0, is_last: false };
-            let (source, length) = (Box::new(io::Cursor::new(content.clone())), Some(content.len() as u64));
-            let mut feed = Feed { source, length, piece, wanted: &|| true, seams: &seams, since: 0, offset: 0, ends_with_cr: false, whole: false };
+            let (source, left) = (Box::new(io::Cursor::new(content.clone())), content.len() as u64);
+            let mut feed = Feed { source, left, piece, wanted: &|| true, seams: &seams, since: 0, offset: 0, ends_with_cr: false, whole: false };
             let (mut found, mut buffer) = (Vec::new(), vec![0; asked]);
             while let count @ 1.. = feed.read(&mut buffer).unwrap() {
                 found.extend_from_slice(&buffer[..count]);
             }
             prop_assert_eq!(found, text::as_utf8(&content, true).0.into_owned());
+        }
+    }
+
+    /// A file that is written faster than it is read, or made while it is read.
+    struct Endless(Option<u64>);
+
+    impl Read for Endless {
+        fn read(&mut self, buffer: &mut [u8]) -> io::Result<usize> {
+            buffer.fill(b'\n');
+            Ok(buffer.len())
+        }
+    }
+
+    impl io::Seek for Endless {
+        fn seek(&mut self, _: io::SeekFrom) -> io::Result<u64> {
+            Ok(0)
+        }
+    }
+
+    impl Source for Endless {
+        fn length(&self) -> Option<u64> {
+            self.0
+        }
+    }
+
+    #[test]
+    fn a_file_that_never_ends_is_searched_as_far_as_it_went_when_it_was_opened() {
+        let matcher = RegexMatcherBuilder::new().multi_line(true).crlf(true).build("^$").unwrap();
+        for (length, lines) in
+            [(Some(0), 0), (Some(10), 10), (Some(PIECE as u64 + 1), PIECE + 1), (None, MOST_UNSIZED as usize)]
+        {
+            let aim = Aim { matcher: matcher.clone(), context: 0, limit: 5, binary: false };
+            let found = Search::new(&aim).in_file(Box::new(Endless(length)), &|| true).unwrap();
+            assert_eq!(found.matches, lines.min(6), "{length:?}");
+        }
+        let aim = Aim { matcher: RegexMatcher::new("needle").unwrap(), context: 0, limit: 5, binary: false };
+        for length in [Some(10), None] {
+            assert_eq!(Search::new(&aim).in_file(Box::new(Endless(length)), &|| true).unwrap().matches, 0);
         }
     }
 

@@ -71,6 +71,12 @@ impl Tool for Write {
     fn prepare<'a>(&'a self, args: &'a Args, cx: &'a CheckContext) -> BoxFuture<'a, Result<Prepared, ToolError>> {
         Box::pin(async move {
             let place = resolved(cx, place_of(args)).await?;
+            if place.spelled.ends_with('/') {
+                let path = place.spelled;
+                return Err(ToolError(format!(
+                    "{path} names a folder; a file is written, and the folders on the way to it are made"
+                )));
+            }
             let (files, content) = (cx.files.clone(), content(args));
             let seen_place = place.clone();
             let preview = blocking(move || Ok(preview(files.as_ref(), &seen_place, content))).await?;

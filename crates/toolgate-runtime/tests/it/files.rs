@@ -529,9 +529,13 @@ async fn write_makes_and_overwrites_and_shows_what_changed() {
     assert_eq!(fs::read_to_string(house.work().join("new/folder/a")).unwrap(), long);
     let (found, done) = call(&house, "write", json!({"path": "x"})).await;
     assert!(!done && found.contains("`content` is required") && !house.work().join("x").exists(), "{found}");
-    for (path, part) in
-        [(".", "is a folder, not a file"), ("e/x", "e is a file, not a folder"), ("/dev/null", "is a device")]
-    {
+    for (path, part) in [
+        ("none/", "names a folder"),
+        ("e/", "names a folder"),
+        (".", "is a folder, not a file"),
+        ("e/x", "e is a file, not a folder"),
+        ("/dev/null", "is a device"),
+    ] {
         let (found, done) = call(&house, "write", json!({"path": path, "content": ""})).await;
         assert!(!done && found.contains(part), "{path}: {found}");
     }
