@@ -1,5 +1,5 @@
 #!/usr/bin/env bash
-# Throws changed examples at everything that reads bytes of others, for a while, from another seed each time.
+# Throws changed examples at everything that reads bytes of others, at each for so many seconds, from another seed each time.
 #
 #   scripts/fuzz.sh SECONDS [TARGET]       TARGET: one of the list at the top of crates/toolgate-runtime/tests/it/fuzz.rs; all without it
 #

@@ -16,6 +16,12 @@ use toolgate_core::{approval::ApprovalMode, outcome::StopReason, policy::Policy,
 use toolgate_runtime::{
     approver::{OnAsk, Unattended},
     environment::{CallEnd, Environment, Setup},
+    process::{
+        command_env::EnvPolicy,
+        login_env::EnvSource,
+        supervisor::{Program, Supervisor},
+        table::CommandSetup,
+    },
     tools::builtin,
     trace::{Journal, TraceFile, Unwatched},
     workspace::Workspace,
@@ -44,8 +50,16 @@ impl House {
         let trace = TraceFile::create(&folder.path().join("trace.jsonl"), &[]).unwrap();
         setup.journal = Arc::new(Journal::new(Some(trace), Arc::new(Unwatched)));
         builtin().into_iter().for_each(|tool| setup.registry.add(tool).unwrap());
+        setup.commands = commands();
         let runtime = tokio::runtime::Builder::new_multi_thread().worker_threads(2).enable_all().build().unwrap();
         Self { folder, runtime, environment: Environment::new(setup) }
+    }
+
+    fn with_a_hundred_files() -> Self {
+        let house = Self::new(true);
+        (0..100).for_each(|number| house.file(&format!("{number}.rs"), &source()));
+        house.file("a.rs", &source());
+        house
     }
 
     fn file(&self, name: &str, content: &[u8]) {
@@ -59,6 +73,27 @@ impl House {
         assert_eq!(output.stop_reason, Some(StopReason::Completed), "{}", output.output);
         output.output
     }
+}
+
+/// Commands run under the supervisor that the program has too.
+fn commands() -> CommandSetup {
+    let variables = ["PATH", "HOME"].map(|name| (name.into(), std::env::var_os(name).unwrap())).into();
+    let supervisor = Supervisor::new(Program { path: env!("CARGO_BIN_EXE_toolgate-supervisor").into(), args: vec![] });
+    CommandSetup::new(Arc::new(supervisor), EnvSource::new(variables, None, EnvPolicy::default()))
+}
+
+/// Twenty calls of tools of many kinds, each on a file of its own; the commands are the slowest of them.
+fn mixed_calls() -> Vec<(&'static str, Value)> {
+    let of_each = |number: usize| {
+        [
+            ("exec_command", json!({"cmd": "sleep 0.1; cat a.rs | wc -l"})),
+            ("read", json!({"path": "a.rs"})),
+            ("write", json!({"path": format!("new_{number}"), "content": "one\ntwo\n"})),
+            ("grep", json!({"pattern": "value_99"})),
+            ("find", json!({"pattern": "*.rs"})),
+        ]
+    };
+    (0..4).flat_map(of_each).collect()
 }
 
 /// A file of a thousand lines.
@@ -102,4 +137,30 @@ fn a_window_near_the_start_of_10_gb(bencher: divan::Bencher<'_, '_>) {
     // The rest is a hole: it is ten gigabytes to whoever reads it, and nothing to the disk.
     file.set_len(10_000_000_000).unwrap();
     bencher.bench(|| house.call("read", &json!({"path": "big", "offset": 1000})));
+}
+
+/// Each of the twenty alone, one after the other: the slowest of them is what the next one is measured by.
+#[divan::bench(args = ["exec_command", "read", "write", "grep", "find"], sample_count = 20, sample_size = 1)]
+fn one_of_twenty_mixed_calls(bencher: divan::Bencher<'_, '_>, tool: &str) {
+    let house = House::with_a_hundred_files();
+    let (_, arguments) = mixed_calls().into_iter().find(|(name, _)| *name == tool).unwrap();
+    bencher.bench(|| house.call(tool, &arguments));
+}
+
+/// All of them in one answer: at most one and a half times the slowest.
+#[divan::bench(sample_count = 20, sample_size = 1)]
+fn twenty_mixed_calls_at_once(bencher: divan::Bencher<'_, '_>) {
+    let house = House::with_a_hundred_files();
+    bencher.bench(|| {
+        let calls = mixed_calls().into_iter().enumerate().map(|(number, (name, arguments))| ToolCall {
+            id: number.to_string(),
+            name: name.into(),
+            arguments: arguments.to_string(),
+        });
+        let interrupt = CancellationToken::new();
+        for end in house.runtime.block_on(house.environment.call_all(calls.collect(), &interrupt)).unwrap() {
+            let CallEnd::Closed(output, _) = end else { panic!("a question is open") };
+            assert_eq!(output.stop_reason, Some(StopReason::Completed), "{}", output.output);
+        }
+    });
 }
